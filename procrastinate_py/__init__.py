@@ -1,0 +1,1 @@
+"""Put work off until later, kept in your own storage."""

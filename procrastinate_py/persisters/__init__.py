@@ -1,0 +1,1 @@
+"""Stores: they carry out transitions and decide nothing."""

@@ -1,0 +1,1 @@
+"""What the runtime asks of stores, clocks and strategies: one Protocol per ability."""

@@ -1,0 +1,50 @@
+"""What a persister can do, asked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.errors import MalformedPersisterError, UnsupportedByPersisterError
+from .persister import FLOOR_METHODS, Creating, Editing, Inspecting, Leasing, Timekeeping, Waking
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """Each ability as the persister itself, typed by it, or None."""
+
+    leasing: Leasing | None
+    creating: Creating | None
+    editing: Editing | None
+    waking: Waking | None
+    inspecting: Inspecting | None
+    timekeeping: Timekeeping | None
+
+    @classmethod
+    def of(cls, persister: Any) -> Capabilities:
+        return cls(
+            leasing=persister if isinstance(persister, Leasing) else None,
+            creating=persister if isinstance(persister, Creating) else None,
+            editing=persister if isinstance(persister, Editing) else None,
+            waking=persister if isinstance(persister, Waking) else None,
+            inspecting=persister if isinstance(persister, Inspecting) else None,
+            timekeeping=persister if isinstance(persister, Timekeeping) else None,
+        )
+
+    def require(self, ability: str, feature: str) -> None:
+        """Raises UnsupportedByPersisterError where the ability is missing."""
+        if getattr(self, ability) is None:
+            raise UnsupportedByPersisterError(
+                f"{feature} needs a persister with the ability {ability!r}: SQLite (sqlite:///tasks.db) has it"
+            )
+
+
+def check_floor(persister: Any) -> None:
+    """Raises ValueError for None, MalformedPersisterError naming every method that is missing."""
+    if persister is None:
+        raise ValueError("the persister is None: a factory must return an object with the four methods")
+    missing = [name for name in FLOOR_METHODS if not callable(getattr(persister, name, None))]
+    if missing:
+        raise MalformedPersisterError(
+            f"persister {type(persister).__name__} lacks {', '.join(missing)}: it needs all of {', '.join(FLOOR_METHODS)}"
+        )

@@ -1,0 +1,1 @@
+"""Loops, threads and processes: drives the core through the ports."""
