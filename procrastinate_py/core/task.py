@@ -64,7 +64,7 @@ class TaskRecord:
     """A stored task. Instants are Unix epoch seconds.
 
     ``run_at`` None means: never again. ``closed_as`` and ``closed_at`` tell how and when it ended.
-    ``lease`` is whose hand it was in at ``read_at``, the instant at which the store read it.
+    ``lease`` is whose hand it was in at ``read_at``, the instant at which the store read it. ``defect`` tells why a row can't be run as it is.
     """
 
     id: TaskId
@@ -80,6 +80,7 @@ class TaskRecord:
     closed_at: int | None = None
     lease: Lease | None = None
     read_at: float = 0.0
+    defect: str | None = None
     loader: Callable[[str], Any] | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -58,8 +58,9 @@ class Leasing(Protocol):
         """Leases to ``owner``, under new tokens, up to ``limit`` tasks whose lease has lapsed, or, where
         ``dead_owner`` is given, whose lease is that owner's, lapsed or not."""
 
-    def next_run_at(self, queue: str) -> float | None:
-        """The earliest run_at among tasks that are neither leased nor closed; None where there are none."""
+    def next_look_at(self, queue: str) -> float | None:
+        """When there is something to do next: the earliest run_at among tasks that are neither leased nor closed, or
+        the earliest end of a lease, whichever comes first; None where there are neither."""
 
 
 class IncompleteSettle(Exception):

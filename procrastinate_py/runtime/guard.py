@@ -1,0 +1,72 @@
+"""Runs code that another thread may interrupt, so that the interruption lands in that code or nowhere.
+
+CPython delivers an asynchronous exception at some later bytecode of the target thread. Left alone, it could strike
+after the code has returned: in a hook, in our own settling, in the next task. So a window is opened around the code,
+an interruption is sent only while it's open, at most once, and closing it takes back one that hasn't landed yet.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class Interruption(BaseException):
+    """Raised inside a body or hook that must end. Not an Exception, so that ``except Exception`` lets it pass."""
+
+
+class Guard:
+    """One window at a time, in one thread."""
+
+    __slots__ = ("_lock", "_sent", "_thread")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread = 0
+        self._sent = False
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What the function returns or raises; Interruption where one was sent, whatever the function made of it."""
+        try:
+            self._open()
+            try:
+                value = function(*arguments)
+            finally:
+                self._close()
+        except BaseException:
+            self._close()  # again: it may have struck inside _close; but it strikes only once
+            if self._sent:
+                raise Interruption from None
+            raise
+        if self._sent:
+            raise Interruption
+        return value
+
+    def interrupt(self) -> bool:
+        """Whether an interruption was sent: False where no window is open, or one was sent before."""
+        with self._lock:
+            if not self._thread or self._sent:
+                return False
+            self._sent = True
+            _raise_in(self._thread, Interruption)
+            return True
+
+    def _open(self) -> None:
+        with self._lock:
+            self._sent = False
+            self._thread = threading.get_ident()
+
+    def _close(self) -> None:
+        with self._lock:
+            if self._thread and self._sent:
+                _raise_in(self._thread, None)
+            self._thread = 0
+
+
+def _raise_in(thread: int, exception: type[BaseException] | None) -> None:
+    import ctypes  # here, since few processes ever interrupt anything
+
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), None if exception is None else ctypes.py_object(exception)
+    )

@@ -1,0 +1,119 @@
+"""Which tasks a queue process has begun, in a memory-mapped file that outlives the process however it dies.
+
+A task is noted before any of its code runs, and struck out once what became of it has been written. The next process
+finds here what a dead one left, without a call to the store. The file is also the lock that makes a queue's consumer
+sole: a POSIX lock, since it ends with the process and isn't passed on to what the process forks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import mmap
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..core.lease import TaskId
+
+_MAGIC = b"PPINHAND1\0\0\0\0\0\0\0"
+_HEADER = struct.Struct("<16s240s")
+_SLOT = struct.Struct("<BBxxxxxxd112s")
+_LONGEST_KEY = 112
+_SLOTS = 8192
+_SIZE = _HEADER.size + _SLOTS * _SLOT.size
+
+BODY = 1
+"""The task's own attempt had begun."""
+RECOVERY = 2
+"""A hook for an attempt that an earlier death ended had begun: a second death means that the hook kills."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A task that a dead process had begun. ``deadline`` is a monotonic instant, infinite where there was none."""
+
+    key: bytes
+    deadline: float
+    phase: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastWords:
+    """What a dead process left behind."""
+
+    owner: str
+    begun: tuple[Begun, ...]
+
+
+def key_of(task_id: TaskId) -> bytes:
+    """An id of any type as at most 112 bytes; ids of different types or values get different keys."""
+    key = f"{type(task_id).__name__}:{task_id}".encode("utf-8", "surrogatepass")
+    return key if len(key) <= _LONGEST_KEY else b"#" + hashlib.sha256(key).hexdigest().encode()
+
+
+class InHandFile:
+    """Held by one live process at a time. ``left`` is what the previous holder left, None after a clean end."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+        os.ftruncate(fd, _SIZE)
+        self._map = mmap.mmap(fd, _SIZE)
+        self._free = list(range(_SLOTS - 1, -1, -1))
+        self.left = self._read()
+
+    @classmethod
+    def try_acquire(cls, path: Path) -> InHandFile | None:
+        """None where another live process holds it. Raises OSError where the folder can't be written."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            os.close(fd)
+            return None
+        return cls(path, fd)
+
+    def take(self, owner: str) -> None:
+        """Forgets what was left and makes the file this process's."""
+        if self.left is not None:
+            self._map[_HEADER.size :] = bytes(_SIZE - _HEADER.size)
+        _HEADER.pack_into(self._map, 0, _MAGIC, owner.encode("utf-8", "replace")[:240])
+        self.left = None
+
+    def begin(self, key: bytes, deadline: float, phase: int) -> int:
+        """Notes a task. Returns its slot, or -1 where there's no room: then a crash takes it as not begun."""
+        try:
+            slot = self._free.pop()
+        except IndexError:
+            return -1
+        offset = _HEADER.size + slot * _SLOT.size
+        _SLOT.pack_into(self._map, offset, 0, len(key), deadline, key)
+        self._map[offset] = phase  # last, so that a death in between leaves no half-written note
+        return slot
+
+    def end(self, slot: int) -> None:
+        if slot >= 0:
+            self._map[_HEADER.size + slot * _SLOT.size] = 0
+            self._free.append(slot)
+
+    def close(self) -> None:
+        """A clean end: nothing is left in hand."""
+        _HEADER.pack_into(self._map, 0, _MAGIC, b"")
+        self._map.close()
+        os.close(self._fd)
+
+    def _read(self) -> LastWords | None:
+        magic, owner = _HEADER.unpack_from(self._map, 0)
+        owner = owner.rstrip(b"\0")
+        if magic != _MAGIC or not owner:
+            return None
+        begun = []
+        for slot in range(_SLOTS):
+            offset = _HEADER.size + slot * _SLOT.size
+            if self._map[offset]:
+                phase, length, deadline, key = _SLOT.unpack_from(self._map, offset)
+                begun.append(Begun(key[:length], deadline, phase))
+        return LastWords(owner.decode("utf-8", "replace"), tuple(begun))
