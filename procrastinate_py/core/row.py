@@ -38,8 +38,8 @@ def record_from_row(queue: str, row: object, read_at: float) -> TaskRecord:
         task=reader.text("task"),
         run_at=run_at,
         initial_run_at=reader.harmless_int("initial_run_at"),
-        expire_at=reader.int("expire_at"),
-        attempts=max(0, reader.int("attempts") or 0),
+        expire_at=reader.whole("expire_at"),
+        attempts=max(0, reader.whole("attempts") or 0),
         last_fail_at=reader.harmless_int("last_fail_at"),
         last_error=last_error if last_error is None or isinstance(last_error, str) else _shown(last_error),
         closed_as=closed_state_of_row(run_at, last_error if isinstance(last_error, str) else None),
@@ -54,7 +54,7 @@ class _Reader:
         self._row = row
         self.defect: str | None = None
 
-    def int(self, key: str) -> int | None:
+    def whole(self, key: str) -> int | None:
         value = self._row.get(key)
         try:
             return _optional_int(value)

@@ -64,7 +64,8 @@ class TaskRecord:
     """A stored task. Instants are Unix epoch seconds.
 
     ``run_at`` None means: never again. ``closed_as`` and ``closed_at`` tell how and when it ended.
-    ``lease`` is whose hand it was in at ``read_at``, the instant at which the store read it. ``defect`` tells why a row can't be run as it is.
+    ``lease`` is whose hand it was in at ``read_at``, the instant at which the store read it.
+    ``defect`` tells why a row can't be run as it is.
     """
 
     id: TaskId

@@ -46,5 +46,6 @@ def check_floor(persister: Any) -> None:
     missing = [name for name in FLOOR_METHODS if not callable(getattr(persister, name, None))]
     if missing:
         raise MalformedPersisterError(
-            f"persister {type(persister).__name__} lacks {', '.join(missing)}: it needs all of {', '.join(FLOOR_METHODS)}"
+            f"persister {type(persister).__name__} lacks {', '.join(missing)}: "
+            f"it needs all of {', '.join(FLOOR_METHODS)}"
         )
