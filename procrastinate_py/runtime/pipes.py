@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 _LONGEST_LINE = 500
 _LOWEST_FD = 3
+_MOST_READS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,11 +22,15 @@ class SupervisorPipes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePipes:
-    """A queue process's ends. ``orders`` is at its end once the supervisor is gone."""
+    """A queue process's ends. ``orders`` is at its end once the supervisor is gone.
+
+    ``status`` is only held: by its end, the application sees that none of its processes is left.
+    """
 
     application: int
     orders: int
     events: int
+    status: int
 
 
 def make_pipe() -> tuple[int, int]:
@@ -67,7 +72,7 @@ class LineReader:
 
     def lines(self) -> list[str]:
         """The whole lines that have come, without waiting for more. ``at_end`` tells that no writer is left."""
-        while True:
+        for _ in range(_MOST_READS):  # bounded: a writer that never pauses must not keep its reader here
             try:
                 data = os.read(self.fd, 65536)
             except BlockingIOError:
