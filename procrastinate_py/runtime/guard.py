@@ -17,14 +17,15 @@ class Interruption(BaseException):
 
 
 class Guard:
-    """One window at a time, in one thread."""
+    """One window at a time, in one thread. Windows are numbered, so that an interruption can't hit a later one."""
 
-    __slots__ = ("_lock", "_sent", "_thread")
+    __slots__ = ("_lock", "_sent", "_thread", "window")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread = 0
         self._sent = False
+        self.window = 0
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """What the function returns or raises; Interruption where one was sent, whatever the function made of it."""
@@ -43,10 +44,10 @@ class Guard:
             raise Interruption
         return value
 
-    def interrupt(self) -> bool:
-        """Whether an interruption was sent: False where no window is open, or one was sent before."""
+    def interrupt(self, window: int) -> bool:
+        """Whether an interruption was sent: False where that window isn't open, or one was sent before."""
         with self._lock:
-            if not self._thread or self._sent:
+            if not self._thread or self._sent or self.window != window:
                 return False
             self._sent = True
             _raise_in(self._thread, Interruption)
@@ -55,6 +56,7 @@ class Guard:
     def _open(self) -> None:
         with self._lock:
             self._sent = False
+            self.window += 1
             self._thread = threading.get_ident()
 
     def _close(self) -> None:

@@ -18,7 +18,9 @@ from pathlib import Path
 from ..core.lease import TaskId
 
 _MAGIC = b"PPINHAND1\0\0\0\0\0\0\0"
-_HEADER = struct.Struct("<16s240s")
+_OWNER_BYTES = 1008
+_MOST_OWNERS = 4
+_HEADER = struct.Struct(f"<16s{_OWNER_BYTES}s")
 _SLOT = struct.Struct("<BBxxxxxxd112s")
 _LONGEST_KEY = 112
 _SLOTS = 8192
@@ -41,9 +43,9 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class LastWords:
-    """What a dead process left behind."""
+    """What dead processes left behind: the newest owner first, for one may have died while it recovered another."""
 
-    owner: str
+    owners: tuple[str, ...]
     begun: tuple[Begun, ...]
 
 
@@ -54,15 +56,18 @@ def key_of(task_id: TaskId) -> bytes:
 
 
 class InHandFile:
-    """Held by one live process at a time. ``left`` is what the previous holder left, None after a clean end."""
+    """Held by one live process at a time. ``left`` is what earlier holders left, None after a clean end."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self._fd = fd
         os.ftruncate(fd, _SIZE)
         self._map = mmap.mmap(fd, _SIZE)
-        self._free = list(range(_SLOTS - 1, -1, -1))
+        self._owner = ""
+        self._left_slots: list[int] = []
         self.left = self._read()
+        left = set(self._left_slots)
+        self._free = [slot for slot in range(_SLOTS - 1, -1, -1) if slot not in left]
 
     @classmethod
     def try_acquire(cls, path: Path) -> InHandFile | None:
@@ -77,11 +82,17 @@ class InHandFile:
         return cls(path, fd)
 
     def take(self, owner: str) -> None:
-        """Forgets what was left and makes the file this process's."""
-        if self.left is not None:
-            self._map[_HEADER.size :] = bytes(_SIZE - _HEADER.size)
-        _HEADER.pack_into(self._map, 0, _MAGIC, owner.encode("utf-8", "replace")[:240])
+        """Makes the file this process's. What was left stays noted until ``recovered``."""
+        self._owner = owner
+        self._write_owners(owner, *(self.left.owners[: _MOST_OWNERS - 1] if self.left else ()))
+
+    def recovered(self) -> None:
+        """What was left is settled or in this process's hand by now."""
+        for slot in self._left_slots:
+            self.end(slot)
+        self._left_slots = []
         self.left = None
+        self._write_owners(self._owner)
 
     def begin(self, key: bytes, deadline: float, phase: int) -> int:
         """Notes a task. Returns its slot, or -1 where there's no room: then a crash takes it as not begun."""
@@ -99,16 +110,21 @@ class InHandFile:
             self._map[_HEADER.size + slot * _SLOT.size] = 0
             self._free.append(slot)
 
-    def close(self) -> None:
-        """A clean end: nothing is left in hand."""
-        _HEADER.pack_into(self._map, 0, _MAGIC, b"")
+    def close(self, *, clean: bool) -> None:
+        """After a clean end nothing is left in hand, so the next process has nothing to recover."""
+        if clean:
+            self._write_owners()
         self._map.close()
         os.close(self._fd)
 
+    def _write_owners(self, *owners: str) -> None:
+        _HEADER.pack_into(self._map, 0, _MAGIC, "\n".join(owners).encode("utf-8", "replace")[:_OWNER_BYTES])
+
     def _read(self) -> LastWords | None:
-        magic, owner = _HEADER.unpack_from(self._map, 0)
-        owner = owner.rstrip(b"\0")
-        if magic != _MAGIC or not owner:
+        magic, text = _HEADER.unpack_from(self._map, 0)
+        owners = tuple(text.rstrip(b"\0").decode("utf-8", "replace").split())
+        if magic != _MAGIC or not owners:
+            self._map[:] = bytes(_SIZE)
             return None
         begun = []
         for slot in range(_SLOTS):
@@ -116,4 +132,5 @@ class InHandFile:
             if self._map[offset]:
                 phase, length, deadline, key = _SLOT.unpack_from(self._map, offset)
                 begun.append(Begun(key[:length], deadline, phase))
-        return LastWords(owner.decode("utf-8", "replace"), tuple(begun))
+                self._left_slots.append(slot)
+        return LastWords(owners, tuple(begun))

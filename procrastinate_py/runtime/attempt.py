@@ -1,0 +1,288 @@
+"""One attempt: a claim in hand, from its first line of user code to the decision about it.
+
+Everything of the user's (loading, ``run``, hooks, ``__getstate__``) runs in a body thread inside a guard's window, so
+that the coordinator can interrupt it. Nothing of ours runs inside a window.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from types import CoroutineType
+from typing import Any
+
+from ..core.backoff import bounded_delay, default_backoff
+from ..core.codec import Codec, tag_of_text
+from ..core.error_text import message_of
+from ..core.errors import MalformedTaskError, TaskExpiredError, TaskTimeoutError, UnknownTaskError
+from ..core.lifecycle import (
+    Abandoned,
+    Close,
+    Complete,
+    Ending,
+    Expired,
+    Failed,
+    Interrupted,
+    Reschedule,
+    RetryPolicy,
+    Succeeded,
+    TimedOut,
+    Transition,
+    decide,
+    with_text,
+)
+from ..core.queue import QueueSpec
+from ..core.task import Claim
+from .guard import Guard, Interruption
+from .in_hand import BODY, RECOVERY, InHandFile, key_of
+from .logs import QueueLog
+
+NEVER = float("inf")
+
+LOADING_LIMIT = 30.0
+"""The least that a task gets to be loaded, however short its timeout: its module may have to be imported first."""
+
+
+class Attempt:
+    """Shared by the body thread that performs it and the coordinator that watches it."""
+
+    __slots__ = (
+        "_disowned",
+        "_lock",
+        "claim",
+        "decided",
+        "done",
+        "ending",
+        "given",
+        "guard",
+        "hookless",
+        "limit",
+        "slots",
+        "stopping",
+        "strategy",
+        "submitted_at",
+    )
+
+    def __init__(self, claim: Claim, given: Ending | None = None, *, hookless: bool = False) -> None:
+        self.claim = claim
+        self.given = given
+        """How it ended before it came here: the process died, or the body wouldn't end. Then ``run`` isn't called."""
+        self.hookless = hookless
+        self.guard = Guard()
+        self.limit: tuple[int, float] | None = None
+        """The window that's open or about to open, and the monotonic instant at which it has lasted too long."""
+        self.stopping = False
+        """Whether an interruption is for the worker's sake, not for a time limit's."""
+        self.slots: list[int] = []
+        self.submitted_at = 0.0
+        self.strategy: Any = None
+        self.ending: Ending | None = None
+        self.decided: Transition | None = None
+        self.done = False
+        self._disowned = False
+        self._lock = threading.Lock()
+
+    def judge(self, ending: Ending, decided: Transition) -> bool:
+        """By the body thread, once its body is over. False: the coordinator has judged already."""
+        with self._lock:
+            if self._disowned:
+                return False
+            self.ending = ending
+            self.decided = decided
+            return True
+
+    def finish(self) -> bool:
+        """By the body thread, at its end. False: the coordinator has taken the outcome out of its hands."""
+        with self._lock:
+            self.done = True
+            return not self._disowned
+
+    def disown(self) -> bool:
+        """By the coordinator: whatever the body thread still brings is dropped. False: it has finished already.
+
+        From then on ``decided`` tells whether it was the body that wouldn't end (None) or a hook.
+        """
+        with self._lock:
+            if self.done:
+                return False
+            self._disowned = True
+            return True
+
+
+class AttemptRunner:
+    """Performs attempts of one queue, in any number of threads. ``finished`` is called in the body thread."""
+
+    def __init__(
+        self,
+        *,
+        spec: QueueSpec,
+        codec: Codec,
+        now: Callable[[], float],
+        monotonic: Callable[[], float],
+        log: QueueLog,
+        in_hand: InHandFile | None,
+        finished: Callable[[Attempt], None],
+    ) -> None:
+        self._spec = spec
+        self._codec = codec
+        self._now = now
+        self._monotonic = monotonic
+        self._log = log
+        self._in_hand = in_hand
+        self._finished = finished
+        self._policy = RetryPolicy(max_attempts=spec.max_attempts, backoff=safe_backoff(spec, log))
+        self._tells_success = log.enabled(logging.DEBUG)
+
+    def perform(self, attempt: Attempt) -> None:
+        try:
+            self._attend(attempt)
+        except BaseException as error:
+            # A fault of this package's: the user's code is fenced off by then. The task must not hang on it.
+            self._log.error("attempt_broke", task_id=attempt.claim.record.id, error=error)
+            if attempt.decided is None:
+                self._judge(attempt, Failed(error=error))
+        if attempt.finish():
+            self._finished(attempt)
+
+    def _attend(self, attempt: Attempt) -> None:
+        began = self._monotonic()
+        self._note(attempt, began)
+        ending = self._ending_of(attempt, began)
+        decided = self._judge(attempt, ending)
+        if decided is None or isinstance(ending, Interrupted):
+            return
+        if isinstance(decided, Complete):
+            if hasattr(attempt.strategy, "success"):
+                self._guarded(attempt, self._spec.hook_timeout, "success", self._call_hook, attempt, "success")
+        else:
+            self._load_for_hook(attempt)
+            if attempt.strategy is not None:
+                self._guarded(attempt, self._spec.hook_timeout, "hook", self._close_attempt, attempt, ending, decided)
+        self._tell(attempt, ending, self._monotonic() - began)
+
+    def _note(self, attempt: Attempt, began: float) -> None:
+        if self._in_hand is not None:
+            deadline = NEVER if self._spec.timeout is None else began + self._spec.timeout
+            phase = BODY if attempt.given is None else RECOVERY
+            attempt.slots.append(self._in_hand.begin(key_of(attempt.claim.record.id), deadline, phase))
+
+    def _ending_of(self, attempt: Attempt, began: float) -> Ending:
+        record = attempt.claim.record
+        if attempt.given is not None:
+            return attempt.given
+        if record.defect is not None:
+            return Failed(error=UnknownTaskError(f"task {record.id!r}: {record.defect}"))
+        if record.expire_at is not None and record.is_expired(self._now()):
+            return Expired(error=TaskExpiredError(f"task {record.id!r} expired at {record.expire_at}, before it could run"))
+        timeout = self._spec.timeout
+        attempt.limit = (attempt.guard.window + 1, NEVER if timeout is None else began + max(timeout, LOADING_LIMIT))
+        try:
+            attempt.guard.call(self._load_and_run, attempt, record.task, timeout)
+        except Interruption:
+            return self._interruption(attempt)
+        except BaseException as error:
+            return Failed(error=error)
+        return Succeeded()
+
+    def _load_and_run(self, attempt: Attempt, text: str, timeout: float | None) -> None:
+        attempt.strategy = strategy = self._codec.load(text)
+        if timeout is not None:
+            attempt.limit = (attempt.guard.window, self._monotonic() + timeout)
+        value = strategy.run()
+        if value is not None and type(value) is CoroutineType:
+            value.close()
+            raise MalformedTaskError(f"{type(strategy).__name__}.run is async: it must be a plain method")
+
+    def _interruption(self, attempt: Attempt) -> Ending:
+        if attempt.stopping:
+            return Interrupted()
+        return TimedOut(error=timeout_error(attempt.claim.record.id, self._spec.timeout))
+
+    def _judge(self, attempt: Attempt, ending: Ending) -> Transition | None:
+        decided = decide(attempt.claim.record, ending, self._policy, self._now())
+        return decided if attempt.judge(ending, decided) else None
+
+    def _load_for_hook(self, attempt: Attempt) -> None:
+        """An attempt that never got to ``run`` has no strategy yet; where it can't be loaded there's no hook."""
+        record = attempt.claim.record
+        if attempt.hookless:
+            attempt.strategy = None
+        elif attempt.strategy is None and record.defect is None and not isinstance(attempt.ending, Failed):
+            self._guarded(attempt, LOADING_LIMIT, "loading", self._load, attempt, record.task)
+
+    def _load(self, attempt: Attempt, text: str) -> None:
+        attempt.strategy = self._codec.load(text)
+
+    def _close_attempt(self, attempt: Attempt, ending: Ending, decided: Transition) -> None:
+        """The hook, then the object's state as ``run`` and the hook left it, for the next attempt."""
+        error = getattr(ending, "error", None)
+        try:
+            self._call_hook(attempt, "final_fail" if isinstance(decided, Close) else "fail", error)
+        finally:
+            attempt.decided = with_text(decided, task=self._codec.dump(attempt.strategy))
+
+    def _call_hook(self, attempt: Attempt, name: str, *error: object) -> None:
+        hook = getattr(attempt.strategy, name, None)
+        if hook is not None:
+            record = attempt.claim.record
+            hook(
+                self._log.bind(task_id=record.id, task=tag_of_text(record.task), attempt=record.attempts + 1), *error
+            )
+
+    def _guarded(
+        self, attempt: Attempt, limit: float | None, what: str, function: Callable[..., None], *arguments: object
+    ) -> None:
+        """What a hook does changes no outcome: it's logged."""
+        attempt.limit = (attempt.guard.window + 1, NEVER if limit is None else self._monotonic() + limit)
+        try:
+            attempt.guard.call(function, *arguments)
+        except BaseException as error:
+            record = attempt.claim.record
+            self._log.error(
+                "hook_interrupted" if isinstance(error, Interruption) else "hook_failed",
+                hook=what,
+                task_id=record.id,
+                task=tag_of_text(record.task),
+                attempt=record.attempts + 1,
+                error=error,
+            )
+
+    def _tell(self, attempt: Attempt, ending: Ending, duration: float) -> None:
+        match attempt.decided:
+            case Complete():
+                if not self._tells_success:
+                    return
+                tell, event = self._log.debug, "success"
+            case Reschedule():
+                tell, event = self._log.warning, "fail"
+            case _:
+                tell, event = self._log.error, "final_fail"
+        record = attempt.claim.record
+        error = getattr(ending, "error", None)
+        reason = {} if error is None else {"reason": f"{type(error).__name__}: {message_of(error)}"[:500]}
+        tell(
+            event,
+            task_id=record.id,
+            task=tag_of_text(record.task),
+            attempt=record.attempts + (not isinstance(ending, Expired)),
+            duration=round(duration, 6),
+            **reason,
+        )
+
+
+def safe_backoff(spec: QueueSpec, log: QueueLog) -> Callable[[int], float]:
+    """A user's policy that raises or answers nonsense is logged, and the default one is asked instead."""
+
+    def seconds(attempts: int) -> float:
+        try:
+            return bounded_delay(spec.backoff(attempts))
+        except Exception as error:
+            log.error("backoff_failed", attempt=attempts, error=error)
+            return default_backoff(attempts)
+
+    return seconds
+
+
+def timeout_error(task_id: object, timeout: float | None) -> TaskTimeoutError:
+    return TaskTimeoutError(f"task {task_id!r} ran longer than its timeout of {timeout:g} s")

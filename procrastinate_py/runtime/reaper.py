@@ -1,0 +1,54 @@
+"""Attempts that somebody else began and didn't end: a dead process's, or those whose lease has lapsed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ..core.errors import TaskTimeoutError, WorkerDiedError
+from ..core.lifecycle import Abandoned, Ending, TimedOut
+from ..core.task import Claim
+from ..ports.persister import Leasing
+from .attempt import Attempt
+from .deaths import HUNG
+from .in_hand import RECOVERY, Begun, LastWords, key_of
+
+_BATCH = 500
+
+
+class Reaper:
+    """What it returns is leased to ``owner``, under new tokens."""
+
+    def __init__(self, store: Leasing, queue: str, owner: str, lease_for: float, monotonic: Callable[[], float]) -> None:
+        self._store = store
+        self._queue = queue
+        self._owner = owner
+        self._lease_for = lease_for
+        self._monotonic = monotonic
+
+    def lapsed(self) -> list[Attempt]:
+        """Nobody here can know whether ``run`` had begun, so it counts: a task that kills its host must come to an end."""
+        claims = self._store.lapsed(self._queue, self._owner, _BATCH, self._lease_for)
+        return [Attempt(claim, Abandoned(error=_died("its lease ran out"))) for claim in claims]
+
+    def left_by(self, left: LastWords, cause: str | None) -> Iterator[Attempt]:
+        """Of a process that died on this machine it's known what had begun: only that counts, the rest just runs."""
+        begun = {note.key: note for note in sorted(left.begun, key=lambda note: note.phase)}
+        for dead_owner in left.owners:
+            while claims := self._store.lapsed(self._queue, self._owner, _BATCH, self._lease_for, dead_owner):
+                for claim in claims:
+                    yield self._attempt(claim, begun.get(key_of(claim.record.id)), cause)
+
+    def _attempt(self, claim: Claim, note: Begun | None, cause: str | None) -> Attempt:
+        if note is None:
+            return Attempt(claim)
+        # A hook that was under way for an earlier death has now died too: it isn't called a third time.
+        return Attempt(claim, self._ending(note, cause), hookless=note.phase == RECOVERY)
+
+    def _ending(self, note: Begun, cause: str | None) -> Ending:
+        if cause == HUNG and note.deadline <= self._monotonic():
+            return TimedOut(error=TaskTimeoutError("it ran past its timeout without letting go of the interpreter"))
+        return Abandoned(error=_died(cause or "nobody saw how"))
+
+
+def _died(how: str) -> WorkerDiedError:
+    return WorkerDiedError(f"worker died while the task was running ({how})")

@@ -1,0 +1,167 @@
+"""Writes what became of tasks: one call for many outcomes, and nothing forgotten where the store fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..core.error_text import ascii_fallback
+from ..core.lease import LeaseToken
+from ..core.lifecycle import Close, Reschedule, Transition, with_text
+from ..ports.persister import IncompleteSettle, Leasing
+from .attempt import Attempt
+
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 10.0
+_FAILURES_IN_A_ROW = 3
+
+
+class Outage:
+    """One WARNING when calls to the store begin to fail, one INFO when they work again; pauses in between."""
+
+    def __init__(self, log: OutageLog, monotonic: Callable[[], float]) -> None:
+        self._log = log
+        self._monotonic = monotonic
+        self._pause = 0.0
+        self._since = 0.0
+        self.retry_at = float("-inf")
+
+    @property
+    def is_on(self) -> bool:
+        return self._pause > 0
+
+    @property
+    def pausing(self) -> bool:
+        """Whether it's too early to call the store again."""
+        return self.is_on and self._monotonic() < self.retry_at
+
+    def failed(self, error: BaseException) -> None:
+        now = self._monotonic()
+        if not self.is_on:
+            self._since = now
+            self._log.warning("store_unavailable", reason=_words(error))
+        self._pause = min(max(self._pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
+        self.retry_at = now + self._pause
+
+    def worked(self) -> None:
+        if self.is_on:
+            self._pause = 0.0
+            self._log.info("store_available", duration=round(self._monotonic() - self._since, 3))
+
+
+class OutageLog(Protocol):
+    def info(self, event: str, **fields: object) -> None: ...
+    def warning(self, event: str, **fields: object) -> None: ...
+    def error(self, event: str, **fields: object) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An outcome that the store has, or, where the lease was lost, one that's nobody's business any more."""
+
+    attempt: Attempt
+    was_lost: bool
+
+
+class Settler:
+    def __init__(self, store: Leasing, log: OutageLog, outage: Outage) -> None:
+        self._store = store
+        self._log = log
+        self._outage = outage
+        self._apart = False
+        self._written: list[Written] = []
+        self.unwritten: list[Attempt] = []
+
+    def add(self, attempt: Attempt) -> None:
+        """One whose transition is decided."""
+        self.unwritten.append(attempt)
+
+    def flush(self, *, at_once: bool = False) -> tuple[list[Written], BaseException | None]:
+        """Writes all that's waiting, unless the store is to be left alone for now (``at_once``: even then).
+
+        Returns what was written, and what failed where not everything was.
+        """
+        if not self.unwritten or (self._outage.pausing and not at_once):
+            return [], None
+        if self._apart or len(self.unwritten) == 1:
+            failed = self._write_apart()
+        else:
+            failed = self._write_together()
+        self._apart = failed is not None
+        if failed is None:
+            self._outage.worked()
+        else:
+            self._outage.failed(failed)
+        written, self._written = self._written, []
+        return written, failed
+
+    def _write_together(self) -> BaseException | None:
+        attempts = self.unwritten
+        failures, lost = self._settle([(attempt.claim.token, _decided(attempt)) for attempt in attempts])
+        self._finish([attempt for attempt in attempts if attempt.claim.token not in failures], lost)
+        if not failures:
+            return None
+        if len(failures) < len(attempts):
+            return self._write_apart()  # the store works: what failed did so on its own account
+        return next(iter(failures.values()))
+
+    def _write_apart(self) -> BaseException | None:
+        """One at a time, so that one which can't be written doesn't hold up the others."""
+        failed: BaseException | None = None
+        in_a_row = 0
+        for attempt in self.unwritten:
+            error = self._write_alone(attempt)
+            in_a_row = 0 if error is None else in_a_row + 1
+            failed = error or failed
+            if in_a_row == _FAILURES_IN_A_ROW:
+                break
+        return failed
+
+    def _write_alone(self, attempt: Attempt) -> BaseException | None:
+        """With its full error text, else with a short ASCII one, else not yet."""
+        error: BaseException | None = None
+        token = attempt.claim.token
+        for transition in _in_full_and_in_short(_decided(attempt)):
+            failures, lost = self._settle([(token, transition)])
+            if not failures:
+                self._finish([attempt], lost)
+                if error is not None:
+                    self._log.warning("error_text_shortened", task_id=token.task_id, reason=_words(error))
+                return None
+            error = error or failures[token]
+        return error
+
+    def _settle(
+        self, settlements: Sequence[tuple[LeaseToken, Transition]]
+    ) -> tuple[Mapping[LeaseToken, BaseException], Collection[LeaseToken]]:
+        """Which writes failed, and which tokens turned out to be lost."""
+        try:
+            return {}, frozenset(self._store.settle(settlements))
+        except IncompleteSettle as error:
+            return error.failures, ()
+        except Exception as error:
+            return {token: error for token, _ in settlements}, ()
+
+    def _finish(self, done: Sequence[Attempt], lost: Collection[LeaseToken]) -> None:
+        if len(done) == len(self.unwritten):
+            self.unwritten = []
+        else:
+            gone = set(done)
+            self.unwritten = [attempt for attempt in self.unwritten if attempt not in gone]
+        self._written.extend(Written(attempt, attempt.claim.token in lost) for attempt in done)
+
+
+def _decided(attempt: Attempt) -> Transition:
+    assert attempt.decided is not None
+    return attempt.decided
+
+
+def _in_full_and_in_short(transition: Transition) -> Iterator[Transition]:
+    yield transition
+    if isinstance(transition, Reschedule | Close):
+        yield with_text(transition, last_error=ascii_fallback(transition.last_error))
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,154 @@
+"""Gives a floor persister the leasing shape, within the one process that works its queue.
+
+There are no leases in the store: what is in hand is known here, and the lock on the in-hand file keeps every other
+process of the machine away. One ``read_tasks`` makes a pass; what was due in it is handed out from memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any
+
+from ..core.lease import LeaseToken, TaskId
+from ..core.lifecycle import Complete, Release, Transition, apply
+from ..core.row import UnreadableRowError, record_from_row
+from ..core.task import Claim, TaskRecord
+from ..ports.persister import IncompleteSettle, Persister
+from .in_hand import key_of
+
+_RUN_AT = attrgetter("run_at")
+
+
+class SoleConsumer:
+    """``fresh_for``: for how many seconds a pass's rows are believed. ``left``: keys that a dead process had begun."""
+
+    def __init__(
+        self,
+        persister: Persister,
+        *,
+        now: Callable[[], float],
+        fresh_for: float,
+        warn: Callable[[str], Any],
+        left: Iterable[bytes] = (),
+    ) -> None:
+        self._persister = persister
+        self._now = now
+        self._fresh_for = fresh_for
+        self._warn = warn
+        self._left = frozenset(left)
+        self._due: deque[TaskRecord] = deque()
+        self._next_run_at: float | None = None
+        self._read_at = float("-inf")
+        self._read_since_look = False
+        self._held: dict[TaskId, Claim] = {}
+        self._written: set[LeaseToken] = set()
+        self._tokens = itertools.count()
+        self._unreadable: set[str] = set()
+
+    def claim(self, queue: str, owner: str, limit: int, lease_for: float) -> Sequence[Claim]:
+        now = self._now()
+        if not self._due or not 0 <= now - self._read_at <= self._fresh_for:
+            self._read(queue, now)
+        claims: list[Claim] = []
+        while self._due and len(claims) < limit:
+            claims.append(self._hold(self._due.popleft()))
+        return claims
+
+    def extend(self, tokens: Sequence[LeaseToken], lease_for: float) -> Sequence[LeaseToken]:
+        return ()
+
+    def settle(self, settlements: Sequence[tuple[LeaseToken, Transition]]) -> Sequence[LeaseToken]:
+        failures: dict[LeaseToken, BaseException] = {}
+        lost: list[LeaseToken] = []
+        for token, transition in settlements:
+            if token in self._written:
+                continue
+            claim = self._held.get(token.task_id)
+            if claim is None or claim.token != token:
+                lost.append(token)
+                continue
+            try:
+                self._write(claim.record, transition)
+            except Exception as error:
+                failures[token] = error
+            else:
+                self._written.add(token)
+        if failures:
+            raise IncompleteSettle(failures)
+        for token, _ in settlements:
+            if token in self._written:
+                self._written.discard(token)
+                self._held.pop(token.task_id, None)
+        return lost
+
+    def lapsed(
+        self, queue: str, owner: str, limit: int, lease_for: float, dead_owner: str | None = None
+    ) -> Sequence[Claim]:
+        """Nothing lapses here; a dead owner's are those rows of the first pass that its in-hand file names."""
+        if dead_owner is None or not self._left:
+            return ()
+        self._read(queue, self._now())
+        left, self._left = self._left, frozenset()
+        claims = [self._hold(record) for record in self._due if key_of(record.id) in left]
+        self._due = deque(record for record in self._due if record.id not in self._held)
+        return claims
+
+    def next_look_at(self, queue: str) -> float | None:
+        now = self._now()
+        if not self._due and not self._read_since_look:
+            self._read(queue, now)
+        self._read_since_look = False
+        return now if self._due else self._next_run_at
+
+    def _read(self, queue: str, now: float) -> None:
+        due: dict[TaskId, TaskRecord] = {}
+        coming: float | None = None
+        for row in self._persister.read_tasks(queue):
+            try:
+                record = record_from_row(queue, row, now)
+            except UnreadableRowError as error:
+                self._skip(str(error))
+                continue
+            if record.run_at is None or record.id in self._held or record.id in due:
+                continue
+            if record.is_due(now):
+                due[record.id] = record
+            elif coming is None or record.run_at < coming:
+                coming = record.run_at
+        self._due = deque(_in_order(due.values()))
+        self._next_run_at = coming
+        self._read_at = now
+        self._read_since_look = True
+
+    def _hold(self, record: TaskRecord) -> Claim:
+        claim = Claim(record, LeaseToken(record.id, str(next(self._tokens))))
+        self._held[record.id] = claim
+        return claim
+
+    def _write(self, record: TaskRecord, transition: Transition) -> None:
+        if isinstance(transition, Release):
+            return  # the store never knew that it was in hand
+        if isinstance(transition, Complete):
+            self._persister.delete_task(record.id)
+            return
+        after = apply(record, transition)
+        assert after is not None
+        self._persister.update_task(after.as_mapping())
+
+    def _skip(self, problem: str) -> None:
+        if problem not in self._unreadable and len(self._unreadable) < 1000:
+            self._unreadable.add(problem)
+            self._warn(problem)
+
+
+def _in_order(records: Iterable[TaskRecord]) -> list[TaskRecord]:
+    """By run_at, then id; ids that can't be compared with each other keep the order in which they were read."""
+    found = list(records)
+    try:
+        found.sort(key=lambda record: (record.run_at, record.id))
+    except TypeError:
+        found.sort(key=_RUN_AT)
+    return found

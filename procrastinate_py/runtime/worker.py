@@ -1,0 +1,450 @@
+"""The coordinator of one queue: claims, hands over, watches limits, settles. It never runs the user's code.
+
+``step()`` is one tick; ``work()`` repeats it and waits in between; ``act()`` is test mode's: one due task, now.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from ..core.codec import Codec
+from ..core.lease import LeaseToken
+from ..core.lifecycle import Interrupted, Release, TimedOut, is_suspect, state_after
+from ..core.outcome import Outcome
+from ..core.queue import QueueSpec
+from ..core.task import Claim
+from ..ports.persister import Leasing
+from .attempt import NEVER, Attempt, AttemptRunner, timeout_error
+from .events import Events, Heartbeat, Unheard
+from .executor import Executor
+from .in_hand import InHandFile, LastWords
+from .inbox import Inbox
+from .lease_keeper import LEASE_FOR, LeaseKeeper
+from .limit_watch import LimitWatch
+from .logs import QueueLog
+from .pace import Pace
+from .reaper import Reaper
+from .settler import Outage, Settler, Written
+from .stop import StopLevel, StopToken
+
+REPLACE_WITHIN = 30.0
+"""Seconds after its limit by which a body that won't end is gone, and its process with it."""
+_TIME_TO_DIE = 5.0
+_LAST_WORDS = 1.0
+"""Seconds that interrupted bodies get to end when the worker stops."""
+_BATCH = 64
+_LINGER = 0.01
+_SHORTEST_PAUSE = 0.05
+_LONGEST_BEHIND = 1.0
+_LONGEST_WAIT = 3600.0
+
+
+class Exit(enum.Enum):
+    STOPPED = "stopped"
+    REPLACE = "replace"
+    """A body wouldn't end: this process must go, and another take its place."""
+
+
+class QueueWorker:
+    """``now`` is the store's clock where it has one; ``monotonic`` is always this machine's."""
+
+    def __init__(
+        self,
+        *,
+        spec: QueueSpec,
+        store: Leasing,
+        codec: Codec,
+        now: Callable[[], float],
+        monotonic: Callable[[], float],
+        log: QueueLog,
+        owner: str,
+        in_hand: InHandFile | None = None,
+        events: Events | None = None,
+        lease_for: float = LEASE_FOR,
+        executor: Callable[[Callable[[Attempt], None], int, str], Executor] = Executor,
+    ) -> None:
+        self._spec = spec
+        self._store = store
+        self._now = now
+        self._monotonic = monotonic
+        self._log = log
+        self._owner = owner
+        self._in_hand_file = in_hand
+        self._events: Events = events or Unheard()
+        self._heartbeat = Heartbeat(self._events, monotonic)
+        self._outage = Outage(log, monotonic)
+        self._settler = Settler(store, log, self._outage)
+        self._leases = LeaseKeeper(store, monotonic, lease_for)
+        self._reaper = Reaper(store, spec.name, owner, lease_for, monotonic)
+        self._watch = LimitWatch(spec, monotonic)
+        self._pace = Pace(monotonic)
+        runner = AttemptRunner(
+            spec=spec, codec=codec, now=now, monotonic=monotonic, log=log, in_hand=in_hand, finished=self._finished
+        )
+        self._executor = executor(runner.perform, spec.max_tasks, f"{spec.name}-body")
+        self._done: deque[Attempt] = deque()
+        self._held: dict[LeaseToken, Attempt] = {}
+        """Everything in hand: claimed and not settled yet."""
+        self._working: dict[Attempt, None] = {}
+        """Handed to the executor and not finished, oldest first."""
+        self._suspects: deque[Attempt] = deque()
+        self._look_at = float("-inf")
+        self._reap_at = float("-inf")
+        self._last_words: tuple[LastWords, str | None] | None = None
+        self._polls = False
+        """Whether the next look is for its own sake, rather than at a moment at which something is known to be due."""
+        self._busy_reap_at = float("-inf")
+        self._handed_over_at = 0.0
+        self._alone: Attempt | None = None
+        self._acted = threading.Event()
+        self._wake: Callable[[], None] = self._acted.set
+        self._asleep = False
+        self._stop: StopToken | None = None
+        self._drain_begun = False
+        self._give_up_at: float | None = None
+        self._must_replace = False
+
+    # --- what a process, a test or a simulation calls
+
+    def recover(self, left: LastWords, cause: str | None) -> None:
+        """Before anything is claimed, deals with what dead predecessors on this machine left in hand."""
+        self._last_words = (left, cause)
+
+    def woken(self) -> None:
+        """Something may be due that wasn't known of."""
+        self._look_at = float("-inf")
+
+    def step(self) -> None:
+        """One tick. Never raises what the store raises."""
+        self._enforce_limits()
+        self._collect()
+        self._settle()
+        self._extend_leases()
+        if not self._is_draining:
+            self._reap()
+            self._claim()
+            self._free_those_behind()
+        self._heartbeat.beat(self._earliest_limit if self._working else None)
+
+    def work(self, inbox: Inbox, stop: StopToken) -> Exit:
+        """Until told to stop, or until the process has to be replaced."""
+        self._wake = inbox.poke
+        self._stop = stop
+        self._events.ready()
+        while True:
+            self.step()
+            if self._is_draining and self._drain(stop):
+                break
+            self._sleep(inbox)
+        self._executor.close()
+        return Exit.REPLACE if self._must_replace else Exit.STOPPED
+
+    @property
+    def holds_nothing(self) -> bool:
+        """Whether everything that was ever claimed here has been settled."""
+        return not self._held
+
+    def act(self) -> Outcome | None:
+        """Test mode's: works one due task to its end. Raises what the store raises; an outcome that couldn't be
+        written then is kept, and written by the next call instead of running anything."""
+        written = self._settle_or_raise()
+        if written:
+            return written[0]
+        claims = self._store.claim(self._spec.name, self._owner, 1, self._leases.lease_for)
+        if not claims:
+            return None
+        self._wake = self._acted.set
+        self._hand_over(Attempt(claims[0]))
+        while self._working:
+            self._acted.clear()
+            self._enforce_limits()
+            self._collect()
+            if self._working:
+                self._asleep = True
+                self._acted.wait(min(max(0.0, self._watch.next_at - self._monotonic()), _LONGEST_WAIT))
+        return self._settle_or_raise()[0]
+
+    def close(self) -> None:
+        """Lets the idle threads end. What runs is left to itself."""
+        self._executor.close()
+
+    # --- the parts of a tick
+
+    @property
+    def _is_draining(self) -> bool:
+        return self._stop is not None and self._stop.level is not StopLevel.NONE
+
+    def _earliest_limit(self) -> float:
+        return self._watch.earliest(self._working)
+
+    def _enforce_limits(self) -> None:
+        if self._monotonic() < self._watch.next_at:
+            return
+        for attempt in self._watch.overdue(self._working):
+            self._take_over(attempt)
+        if self._watch.must_replace and not self._must_replace:
+            self._must_replace = True
+            self._log.error("body_will_not_end", next="this process is drained and replaced")
+            if self._stop is not None:
+                self._stop.drain("a body will not end", REPLACE_WITHIN - _TIME_TO_DIE - self._spec.timeout_grace)
+
+    def _take_over(self, attempt: Attempt) -> None:
+        """The body or hook doesn't heed its interruption: its thread is given up, its outcome isn't."""
+        if not attempt.disown():
+            return
+        record = attempt.claim.record
+        self._log.warning("body_left_behind", task_id=record.id, attempt=record.attempts + 1)
+        self._watch.taken_over(attempt)
+        del self._working[attempt]
+        if attempt.decided is not None:
+            self._settler.add(attempt)  # a hook that won't end: what it was called for is decided already
+            return
+        not_before = self._now() + self._spec.timeout_grace + REPLACE_WITHIN
+        ending = TimedOut(error=timeout_error(record.id, self._spec.timeout), not_before=not_before)
+        successor = Attempt(attempt.claim, ending)
+        successor.slots.extend(attempt.slots)
+        self._held[attempt.claim.token] = successor
+        self._working[successor] = None
+        self._executor.submit_apart(successor)
+
+    def _finished(self, attempt: Attempt) -> None:
+        """In a body thread."""
+        self._done.append(attempt)
+        if self._asleep and (self._executor.waiting == 0 or len(self._done) >= _BATCH):
+            self._asleep = False
+            self._wake()
+
+    def _collect(self) -> None:
+        done = self._done
+        for _ in range(len(done)):
+            attempt = done.popleft()
+            self._working.pop(attempt, None)
+            self._watch.ended(attempt)
+            self._settler.add(attempt)
+
+    def _settle(self) -> None:
+        if self._settler.unwritten:
+            written, _ = self._settler.flush()
+            for item in written:
+                self._let_go(item)
+            if written:
+                self._pace.finished(len(written))
+                self._events.settled(len(written))
+
+    def _settle_or_raise(self) -> list[Outcome]:
+        written, failed = self._settler.flush(at_once=True)
+        for item in written:
+            self._let_go(item)
+        if failed is not None:
+            raise failed
+        return [outcome_of(item.attempt) for item in written]
+
+    def _let_go(self, item: Written) -> None:
+        attempt = item.attempt
+        self._held.pop(attempt.claim.token, None)
+        if self._in_hand_file is not None:
+            for slot in attempt.slots:
+                self._in_hand_file.end(slot)
+        if item.was_lost:
+            self._log.warning("lease_lost", task_id=attempt.claim.record.id)
+
+    def _extend_leases(self) -> None:
+        if self._held and self._monotonic() >= self._leases.due_at:
+            try:
+                lost = self._leases.extend(list(self._held))
+            except Exception as error:
+                self._outage.failed(error)
+                return
+            for token in lost:
+                if token in self._held:
+                    self._log.warning("lease_lost", task_id=token.task_id)
+
+    def _reap(self) -> None:
+        """Tasks that were in somebody's hand who's gone come first: they've waited longest."""
+        if self._outage.pausing:
+            return
+        try:
+            if self._last_words is not None:
+                for attempt in self._reaper.left_by(*self._last_words):
+                    self._accept(attempt)
+                self._last_words = None
+                if self._in_hand_file is not None:
+                    self._in_hand_file.recovered()
+            if self._monotonic() >= self._reap_at:
+                self._reap_at = NEVER
+                for attempt in self._reaper.lapsed():
+                    self._accept(attempt)
+        except Exception as error:
+            self._reap_at = float("-inf")
+            self._outage.failed(error)
+
+    def _claim(self) -> None:
+        if self._suspects and not self._working:
+            self._hand_over(self._suspects.popleft(), alone=True)
+            return
+        room = self._room()
+        if room <= 0 or self._monotonic() < self._look_at:
+            return
+        try:
+            if self._polls and not self._something_is_due():
+                return
+            claims = self._store.claim(self._spec.name, self._owner, room, self._leases.lease_for)
+            if claims:
+                self._events.claimed(len(claims))
+                self._accept_all(claims)
+            if len(claims) < room:
+                self._plan_look(found=bool(claims))
+            self._outage.worked()
+        except Exception as error:
+            self._outage.failed(error)
+
+    def _room(self) -> int:
+        """How many tasks may be claimed now; 0 while it's better to wait for a batch worth a call."""
+        if self._suspects or self._alone in self._working or self._settler.unwritten or self._outage.pausing:
+            return 0
+        target = self._spec.max_tasks + self._pace.prefetch
+        room = target - len(self._working) - self._watch.stuck
+        if room < min(_BATCH, target // 2) and self._executor.waiting:
+            return 0
+        return room
+
+    def _something_is_due(self) -> bool:
+        """A look for its own sake, once an update_period, doesn't lock the store."""
+        self._plan_look(found=True)
+        return self._look_at <= self._monotonic()
+
+    def _plan_look(self, *, found: bool) -> None:
+        """Everything that's due is in hand: when to look next, unless a wake-up comes first."""
+        look_at = self._store.next_look_at(self._spec.name)
+        wait = self._spec.update_period
+        self._polls = True
+        if look_at is not None and look_at - self._now() < wait:
+            wait = max(0.0, look_at - self._now())
+            self._polls = False
+            if wait == 0.0 and not found:
+                # Something to do, but nothing to claim: a lease has lapsed, or is about to.
+                wait = _SHORTEST_PAUSE
+                self._reap_at = float("-inf")
+        self._look_at = self._monotonic() + wait
+
+    def _accept_all(self, claims: Sequence[Claim]) -> None:
+        if not self._held:
+            self._leases.begin()
+            self._pace.begin()
+        for claim in claims:
+            self._accept(Attempt(claim))
+        if self._monotonic() >= self._busy_reap_at:
+            self._busy_reap_at = self._monotonic() + self._leases.lease_for / 3
+            self._reap_at = float("-inf")
+
+    def _accept(self, attempt: Attempt) -> None:
+        if attempt.given is None and is_suspect(attempt.claim.record):
+            self._held[attempt.claim.token] = attempt
+            self._suspects.append(attempt)
+        else:
+            self._hand_over(attempt)
+
+    def _hand_over(self, attempt: Attempt, *, alone: bool = False) -> None:
+        if not self._working:
+            self._heartbeat.begin(self._watch.soonest_limit)
+        self._watch.begin()
+        self._held[attempt.claim.token] = attempt
+        self._working[attempt] = None
+        if alone:
+            self._alone = attempt
+        self._handed_over_at = self._monotonic()
+        self._executor.submit(attempt, len(self._working))
+
+    def _free_those_behind(self) -> None:
+        """What was held beyond the free threads, and isn't being begun since those are slow, goes back to all."""
+        if self._executor.waiting and self._monotonic() - self._handed_over_at > _LONGEST_BEHIND:
+            self._pace.stalled()
+            self._hand_back(self._executor.take_back())
+
+    def _hand_back(self, attempts: Iterable[Attempt]) -> None:
+        for attempt in attempts:
+            self._working.pop(attempt, None)
+            if attempt.given is not None:
+                self._hand_over(attempt)  # what became of it is known: only its hook is missing
+            elif attempt.judge(Interrupted(), Release()):
+                self._settler.add(attempt)
+
+    def _begin_drain(self, stop: StopToken) -> None:
+        self._events.stopping()
+        self._hand_back(self._executor.take_back())
+        self._hand_back(self._suspects)
+        self._suspects.clear()
+
+    def _drain(self, stop: StopToken) -> bool:
+        """Whether all is done that can be done."""
+        if not self._drain_begun:
+            self._drain_begun = True
+            self._begin_drain(stop)
+            return False
+        if not self._working and not self._settler.unwritten:
+            return True
+        now = self._monotonic()
+        if now < stop.deadline:
+            return False
+        if self._give_up_at is None:
+            self._give_up_at = now + _LAST_WORDS
+            self._interrupt_all()
+        if now < self._give_up_at:
+            return False
+        return self._give_up()
+
+    def _interrupt_all(self) -> None:
+        for attempt in self._working:
+            limit = attempt.limit
+            if limit is not None:
+                attempt.stopping = True
+                attempt.guard.interrupt(limit[0])
+
+    def _give_up(self) -> bool:
+        """The process ends with these threads still in a body: their tasks go back first."""
+        for attempt in [attempt for attempt in self._working if attempt.disown()]:
+            del self._working[attempt]
+            if attempt.decided is None:
+                attempt.decided = Release()
+            self._settler.add(attempt)
+        self._collect()
+        self._settle()
+        if self._settler.unwritten:
+            self._log.error("outcomes_not_written", number=len(self._settler.unwritten))
+        return True
+
+    def _sleep(self, inbox: Inbox) -> None:
+        self._asleep = True
+        now = self._monotonic()
+        inbox.wait(0.0 if self._done else max(0.0, self._next_tick_at(now) - now))
+        self._asleep = False
+
+    def _next_tick_at(self, now: float) -> float:
+        moments = [self._watch.next_at, now + _LONGEST_WAIT]
+        if self._executor.waiting:
+            moments.append(now + _LINGER)
+        if self._working:
+            moments.append(self._heartbeat.next_at)
+        if self._held:
+            moments.append(self._leases.due_at)
+        if self._outage.is_on:
+            moments.append(self._outage.retry_at)
+        elif not self._is_draining:
+            moments.append(self._reap_at)
+            if self._room() > 0:
+                moments.append(self._look_at)
+        if self._stop is not None and self._is_draining:
+            moments.append(self._stop.deadline if self._give_up_at is None else self._give_up_at)
+        return min(moments)
+
+
+def outcome_of(attempt: Attempt) -> Outcome:
+    assert attempt.decided is not None
+    return Outcome(
+        task_id=attempt.claim.record.id,
+        state=state_after(attempt.decided),
+        error=getattr(attempt.ending, "error", None),
+    )
