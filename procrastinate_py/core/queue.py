@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Callable
@@ -139,5 +138,7 @@ def file_stem(name: str) -> str:
     )
     if len(encoded) <= _LONGEST_FILE_NAME:
         return encoded
+    import hashlib  # here, since OpenSSL costs 4 MiB and few names are long
+
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{encoded[:40]}~{digest}"
