@@ -1,0 +1,33 @@
+"""All that a queue process needs to know, decided before the first fork."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ..core.queue import QueueSpec
+from ..core.registry import Registry
+from ..ports.clock import Clock
+from .logs import LogSettings
+from .persister_source import PersisterSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Can be pickled (for ``start_method="spawn"``) where its source and its queues' backoff can."""
+
+    queues: tuple[QueueSpec, ...]
+    source: PersisterSource
+    registry: Registry
+    max_task_bytes: int
+    logs: LogSettings
+    run_dir: str
+    """Absolute; where locks, in-hand files and wake-ups live."""
+    process_prefix: str | None
+    grace: float
+    clock: Clock
+
+
+def wake_folder(run_dir: str) -> str:
+    """Where queue processes of a floor persister listen for wake-ups."""
+    return os.path.join(run_dir, "wake")
