@@ -66,11 +66,10 @@ class LogFile:
         if not self._is_current():
             self._open()
         if self._rotate is not None and self._size and self._size + len(line) > self._rotate:
-            self._make_room(len(line))
+            self._change_over()
         written = os.write(self._fd, line)
-        self._size += written
         if written < len(line):  # the disk is nearly full: the rest, or the error that tells so
-            self._size += os.write(self._fd, line[written:])
+            os.write(self._fd, line[written:])
 
     def _is_current(self) -> bool:
         """Whether the file at the path is still the one that's open: it may have been changed over, or removed."""
@@ -80,6 +79,7 @@ class LogFile:
             found = os.stat(self.path)
         except OSError:
             return False
+        self._size = found.st_size  # others may have appended
         return (found.st_dev, found.st_ino) == self._identity
 
     def _open(self) -> None:
@@ -98,15 +98,12 @@ class LogFile:
             return False
         return True
 
-    def _make_room(self, coming: int) -> None:
-        self._size = os.fstat(self._fd).st_size  # others may have appended
+    def _change_over(self) -> None:
         self._holds = self._holds or self._take_lock()
-        if not self._holds or self._rotate is None or self._size + coming <= self._rotate:
+        if not self._holds:
             return
-        if not self._is_current():  # the one who held it before has changed it over meanwhile
-            self._open()
-            return
-        self._shift()
+        if self._is_current():  # else the one who held it before has changed it over meanwhile
+            self._shift()
         self._open()
 
     def _shift(self) -> None:
