@@ -23,7 +23,7 @@ LAYERS |= {"cli": 7, "pytest_plugin": 7, "": 8, "__main__": 9}
 
 THIRD_PARTY = {
     "yaml": ("core", "persisters", "runtime", "cli"),
-    "structlog": ("runtime.logs",),
+    "structlog": ("runtime.task_logger",),
     "setproctitle": ("runtime",),
     "sqlite3": ("persisters",),
     "click": ("cli",),

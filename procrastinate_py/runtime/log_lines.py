@@ -31,7 +31,7 @@ def as_line(event: MutableMapping[str, Any]) -> bytes:
     words += [f"{_key(key)}={_value_words(value)}" for key, value in event.items()]
     text = " ".join(words)
     if trace is not None:
-        text += "".join(f"\n    {_printable(line)}" for line in storable(trace).rstrip("\n").split("\n"))
+        text += "".join(f"\n    {printable(line)}" for line in storable(trace).rstrip("\n").split("\n"))
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
@@ -79,10 +79,10 @@ def _value_words(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    return _printable(json.dumps(text, ensure_ascii=False))
+    return printable(json.dumps(text, ensure_ascii=False))
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Escapes all that isn't printable: line ends, control characters, marks that reverse the reading direction."""
     if text.isprintable():
         return text
