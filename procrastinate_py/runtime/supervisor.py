@@ -23,7 +23,7 @@ SILENCE = 30.0
 MARGIN = 5.0
 """How much longer than its grace a queue process may take to end, before it is killed."""
 
-AT_ONCE = 2.0
+AT_ONCE = 3.0
 """How long a process that was told to stop at once may take to hand back what it holds."""
 
 LONGEST_PAUSE = 30.0
@@ -43,7 +43,6 @@ class SupervisorPlan:
     queues: tuple[str, ...]
     title: str
     grace: float
-    silence: float = SILENCE
 
 
 Launch = Callable[[int, QueuePipes, str | None, tuple[int, ...]], int]
@@ -80,6 +79,9 @@ class QueueProcess:
         if word == "alive":
             with contextlib.suppress(ValueError):
                 self._deadline = math.inf if value == "-" else float(value)
+
+    def forgive(self, now: float) -> None:
+        self._heard_at = now
 
     def hangs_at(self, silence: float) -> float:
         """The instant from which it counts as hung, unless it says something before."""
@@ -118,6 +120,7 @@ class Supervisor:
         self._poll = select.poll()
         self._stopping = False
         self._kill_at = math.inf
+        self._last_tick = self._monotonic()
         self._woken, self._wakes = make_pipe()
         self._pipes_of_queues = QueuePipes(application=pipes.application, status=pipes.status, orders=-1, events=-1)
 
@@ -130,6 +133,7 @@ class Supervisor:
         while not (self._stopping and all(queue.pid is None for queue in self._queues)):
             self._start_what_is_due()
             self._wait()
+            self._forgive_what_slept()
             self._reap()
             self._kill_what_is_overdue()
         write_line(self._pipes.status, "stopped")
@@ -184,10 +188,18 @@ class Supervisor:
         instants = [self._kill_at]
         for queue in self._queues:
             if queue.pid is not None:
-                instants.append(queue.hangs_at(self._plan.silence))
+                instants.append(queue.hangs_at(SILENCE))
             elif not self._stopping:
                 instants.append(queue.restart_at)
         return math.ceil(1000 * min(_LONGEST_WAIT, max(_SHORTEST_WAIT, min(instants) - now)))
+
+    def _forgive_what_slept(self) -> None:
+        """Who was stopped, by Ctrl-Z say, was so with all its group: silence meanwhile means nothing."""
+        now = self._monotonic()
+        if now - self._last_tick > _LONGEST_WAIT + SILENCE / 2:
+            for queue in self._queues:
+                queue.forgive(now)
+        self._last_tick = now
 
     def _hear_from(self, fd: int) -> None:
         for queue in self._queues:
@@ -259,5 +271,5 @@ class Supervisor:
         for queue in self._queues:
             if now >= self._kill_at:
                 queue.kill()
-            elif now >= queue.hangs_at(self._plan.silence):
+            elif now >= queue.hangs_at(SILENCE):
                 queue.kill(hung=True)

@@ -1,0 +1,210 @@
+"""A queue's process, from its beginning to its end: what surrounds the worker."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from setproctitle import setproctitle
+
+from ..core.codec import Codec
+from ..core.queue import QueueSpec, file_stem
+from ..persisters._wake import WakeDirectory
+from ..ports.clock import SystemClock
+from ..ports.persister import WakeListener
+from .deaths import REPLACE
+from .forking import CRASHED, end_process, heed_group_signals
+from .in_hand import InHandFile
+from .inbox import Inbox
+from .logs import QueueLog
+from .persister_source import Store
+from .pipes import EventPipe, LineReader, QueuePipes
+from .plan import Plan, wake_folder
+from .settler import Outage
+from .sole_consumer import SoleConsumer
+from .stop import StopLevel, StopToken
+from .supervisor import MARGIN
+from .worker import Exit, QueueWorker
+
+_LOOK_AT_LOCK_EVERY = 1.0
+_MOST_PROCESSES = 1000
+
+T = TypeVar("T")
+
+
+def run_queue_process(plan: Plan, index: int, pipes: QueuePipes, cause: str | None) -> None:
+    """Ends the process. ``cause``: how the queue's process before this one died, if it did."""
+    spec = plan.queues[index]
+    prefix = f"{plan.process_prefix}-" if plan.process_prefix else ""
+    setproctitle(f"{prefix}{spec.name}-queue-worker")
+    os.register_at_fork(after_in_child=heed_group_signals)
+    end_process(QueueProcess(plan, spec, pipes, cause).run())
+
+
+class QueueProcess:
+    def __init__(self, plan: Plan, spec: QueueSpec, pipes: QueuePipes, cause: str | None) -> None:
+        self._plan = plan
+        self._spec = spec
+        self._pipes = pipes
+        self._cause = cause
+        self._monotonic = SystemClock().monotonic
+        self._log = QueueLog(plan.logs, spec.name, plan.clock)
+        self._events = EventPipe(pipes.events)
+        self._inbox = Inbox()
+        self._stop = StopToken(self._monotonic, self._inbox.poke)
+        self._orders = LineReader(pipes.orders)
+        self._last_resort: threading.Thread | None = None
+        self._stands_by = False
+
+    def run(self) -> int:
+        """Returns the exit code."""
+        threading.excepthook = lambda thread: self._log.error("thread_failed", error=thread.exc_value)
+        self._log.info("process_started", parent_pid=os.getppid())
+        self._events.begun()
+        self._inbox.add_end(self._pipes.application, partial(self._lost, "application_gone"))
+        self._inbox.add(self._pipes.orders, self._heed_orders)
+        try:
+            code = self._work()
+        except BaseException as error:
+            self._log.error("process_failed", error=error)
+            code = CRASHED
+        self._log.info("process_stopped", reason=self._stop.reason or None)
+        self._log.close()
+        return code
+
+    def _work(self) -> int:
+        store = self._persist(self._plan.source.open)
+        if store is None:
+            return 0
+        in_hand = self._persist(partial(self._hold_queue, store.capabilities.leasing is None))
+        if in_hand is None:
+            return 0
+        listener = self._listen(store)
+        worker = self._make_worker(store, in_hand)
+        if listener is not None:
+            self._inbox.add(listener.fileno(), partial(_woken, listener, worker))
+        try:
+            ending = worker.work(self._inbox, self._stop)
+        finally:
+            if listener is not None:
+                listener.close()
+            in_hand.close(clean=worker.holds_nothing)
+        return REPLACE if ending is Exit.REPLACE else 0
+
+    # --- what may fail or take long, while the process stays and listens to its orders
+
+    def _persist(self, attempt: Callable[[], T | None]) -> T | None:
+        """Until ``attempt`` gives something. It is made anew after an exception, and, where it gave None, once a
+        second. None: the process was told to stop before that."""
+        outage = Outage(self._log, self._monotonic)
+        while self._stop.level is StopLevel.NONE:
+            try:
+                found = attempt()
+                outage.worked()
+                if found is not None:
+                    return found
+                retry_at = self._monotonic() + _LOOK_AT_LOCK_EVERY
+            except Exception as error:
+                outage.failed(error)
+                retry_at = outage.retry_at
+            while self._stop.level is StopLevel.NONE and self._monotonic() < retry_at:
+                self._inbox.wait(retry_at - self._monotonic())
+        return None
+
+    def _hold_queue(self, is_sole: bool) -> InHandFile | None:
+        """A floor persister's queue has one file, whose holder works it; elsewhere every process has its own."""
+        stem = os.path.join(self._plan.run_dir, file_stem(self._spec.name))
+        if not is_sole:
+            for number in range(1, _MOST_PROCESSES):
+                own = InHandFile.try_acquire(Path(f"{stem}.{number}.in-hand"))
+                if own is not None:
+                    return own
+            raise OSError(f"{_MOST_PROCESSES} processes work queue {self._spec.name!r} with one run_dir")
+        in_hand = InHandFile.try_acquire(Path(f"{stem}.in-hand"))
+        if in_hand is None and not self._stands_by:
+            self._stands_by = True
+            self._log.info("standing_by", reason="another process on this machine works the queue")
+        return in_hand
+
+    def _listen(self, store: Store) -> WakeListener | None:
+        """Without wake-ups, the store is looked at every update_period."""
+        try:
+            if store.capabilities.waking is not None:
+                return store.capabilities.waking.listen(self._spec.name)
+            return WakeDirectory(wake_folder(self._plan.run_dir)).listen(self._spec.name)
+        except Exception as error:
+            self._log.warning("no_wake_ups", reason=str(error))
+            return None
+
+    def _make_worker(self, store: Store, in_hand: InHandFile) -> QueueWorker:
+        left = in_hand.left
+        leasing = store.capabilities.leasing or SoleConsumer(
+            store.persister,
+            now=store.now,
+            fresh_for=self._spec.update_period,
+            warn=lambda problem: self._log.warning("row_skipped", reason=problem),
+            left=[note.key for note in left.begun] if left else (),
+        )
+        owner = new_owner()
+        in_hand.take(owner)
+        worker = QueueWorker(
+            spec=self._spec,
+            store=leasing,
+            codec=Codec(self._plan.registry, self._plan.max_task_bytes),
+            now=store.now,
+            monotonic=self._monotonic,
+            log=self._log,
+            owner=owner,
+            in_hand=in_hand,
+            events=self._events,
+        )
+        if left is not None:
+            worker.recover(left, self._cause)
+        return worker
+
+    # --- orders
+
+    def _heed_orders(self) -> None:
+        for line in self._orders.lines():
+            order, _, value = line.partition(" ")
+            if order == "drain":
+                self._drain("told to stop", float(value))
+            elif order == "now":
+                self._stop.now("told to stop at once")
+        if self._orders.at_end:
+            self._inbox.remove(self._orders.fd)
+            self._lost("supervisor_gone")
+
+    def _lost(self, event: str) -> None:
+        """Whoever has gone can't ask for the outcome: what runs may end, and then the process does."""
+        if self._stop.level is StopLevel.NONE:
+            self._log.error(event, next=f"claims nothing more, ends within {self._plan.grace:g} s")
+        self._drain(event.replace("_", " "), self._plan.grace)
+
+    def _drain(self, reason: str, grace: float) -> None:
+        self._stop.drain(reason, grace)
+        if self._last_resort is None:
+            self._last_resort = threading.Thread(target=self._end_at_last, args=(grace + MARGIN,), daemon=True)
+            self._last_resort.start()
+
+    def _end_at_last(self, patience: float) -> None:
+        """Where the store hangs, say, and nobody is left who could kill this process."""
+        threading.Event().wait(patience)
+        self._log.error("process_failed", reason=f"it didn't end within {patience:g} s of being told to")
+        end_process(CRASHED)
+
+
+def _woken(listener: WakeListener, worker: QueueWorker) -> None:
+    listener.drain()
+    worker.woken()
+
+
+def new_owner() -> str:
+    """Tells this process apart from every other, on any machine, for as long as a store may remember it."""
+    host = "".join(os.uname().nodename.split())[:100]
+    return f"{host}:{os.getpid()}:{secrets.token_hex(6)}"
