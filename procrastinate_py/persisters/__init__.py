@@ -1,1 +1,65 @@
-"""Stores: they carry out transitions and decide nothing."""
+"""The bundled stores, and how one is named by a URL. A store's library is loaded when the store is first asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from ..core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from ..ports.clock import Clock
+    from .memory import MemoryPersister
+    from .sqlite import SQLitePersister
+
+__all__ = ["MemoryPersister", "SQLitePersister", "open_persister"]
+
+_FORMS = "sqlite:///relative.db, sqlite:////absolute.db, sqlite:// (in memory)"
+
+
+def open_persister(url: str, clock: Clock | None = None) -> Any:
+    """The bundled store that the URL names: ``sqlite:///relative.db``, ``sqlite:////absolute.db``, ``sqlite://``.
+
+    Nothing is opened before the store's first call. Raises ConfigurationError, which never shows what the URL holds
+    besides its scheme, since that may be a password.
+    """
+    if not isinstance(url, str):
+        raise ConfigurationError(f"a persister's URL must be a str, not {type(url).__name__}; known: {_FORMS}")
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        raise ConfigurationError(f"not a persister's URL: it has no scheme; known: {_FORMS}")
+    if scheme.lower() != "sqlite":
+        raise ConfigurationError(f"no bundled persister for {_shown(scheme)} URLs; known: {_FORMS}")
+    from .sqlite import SQLitePersister
+
+    return SQLitePersister(_sqlite_path(rest), clock)
+
+
+def _sqlite_path(rest: str) -> str:
+    if not rest or rest == "/":
+        return ":memory:"
+    if not rest.startswith("/"):
+        raise ConfigurationError(
+            f"an SQLite URL names no host, so three slashes come before a relative path; known: {_FORMS}"
+        )
+    if "?" in rest or "#" in rest:
+        raise ConfigurationError(
+            f"an SQLite URL takes no options; where ? or # belongs to the path, write %3F or %23; known: {_FORMS}"
+        )
+    return unquote(rest[1:])
+
+
+def _shown(scheme: str) -> str:
+    return f"{scheme[:20]!r}" if scheme.isalnum() and scheme.isascii() else "such"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "MemoryPersister":
+        from .memory import MemoryPersister
+
+        return MemoryPersister
+    if name == "SQLitePersister":
+        from .sqlite import SQLitePersister
+
+        return SQLitePersister
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

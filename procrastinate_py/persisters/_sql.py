@@ -1,0 +1,225 @@
+"""What is said to SQLite, and how its rows become records.
+
+Few and large steps: Python lets go of its global lock at each step of a statement, and beside busy threads may wait
+5 ms to get it back. So a claim reads all its tasks as one JSON text, and a settle writes all its outcomes from one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..core.errors import PersisterError
+from ..core.lease import Lease, LeaseToken
+from ..core.lifecycle import Close, Reschedule
+from ..core.task import ATTRIBUTES, Claim, NewTask, TaskRecord, TaskState
+
+_NEW = ("queue", "run_at", "initial_run_at", "expire_at", "task")
+_TEXTS = ("queue", "task")
+_COLUMNS = (*ATTRIBUTES, "closed_as", "closed_at", "lease_owner", "lease_expires_at")
+_CLAIMED = tuple(name for name in ATTRIBUTES if name != "queue")
+
+
+def _fields(names: Sequence[str]) -> str:
+    return ", ".join(f"json_extract(value, '$[{index}]') AS {name}" for index, name in enumerate(names))
+
+
+_HELD = f"(id, lease_token) IN (SELECT {_fields(('id', 'token'))} FROM json_each(?))"
+_IN_HAND = "lease_token IS NOT NULL"
+_FREE = "lease_token IS NULL AND run_at IS NOT NULL"
+
+INSERT_ONE = f"INSERT INTO tasks ({', '.join(_NEW)}) VALUES ({', '.join('?' * len(_NEW))})"
+INSERT_MANY = f"INSERT INTO tasks ({', '.join(_NEW)}) SELECT {_fields(_NEW)} FROM json_each(?)"
+
+CLAIMABLE = f"""
+    SELECT json_group_array(json_array({", ".join(_CLAIMED)})) FROM (
+        SELECT {", ".join(_CLAIMED)} FROM tasks INDEXED BY tasks_due
+        WHERE queue = ? AND run_at <= ? AND {_FREE} ORDER BY run_at, id LIMIT ?)"""
+_REAPABLE = f"""
+    SELECT json_group_array(json_array({", ".join(_CLAIMED)})) FROM (
+        SELECT {", ".join(_CLAIMED)} FROM tasks INDEXED BY tasks_leased
+        WHERE queue = ? AND {_IN_HAND} AND %s ORDER BY run_at, id LIMIT ?)"""
+LAPSED = _REAPABLE % "lease_expires_at < ?"
+HELD_BY = _REAPABLE % "lease_owner = ?"
+LEASE = """
+    UPDATE tasks SET lease_owner = ?, lease_token = ?, lease_expires_at = ?
+    WHERE id IN (SELECT value FROM json_each(?))"""
+EXTEND = f"UPDATE tasks SET lease_expires_at = ? WHERE {_HELD}"
+STILL_HELD = f"SELECT json_group_array(json_array(id, lease_token)) FROM tasks WHERE {_HELD}"
+
+_LET_GO = "lease_owner = NULL, lease_token = NULL, lease_expires_at = NULL"
+COMPLETE = f"DELETE FROM tasks WHERE {_HELD}"
+RELEASE = f"UPDATE tasks SET {_LET_GO} WHERE {_HELD}"
+_WRITTEN = ("id", "token", "run_at", "attempts", "last_fail_at", "last_error", "task", "closed_as", "closed_at")
+REWRITE = f"""
+    UPDATE tasks SET run_at = new.run_at, attempts = new.attempts, last_fail_at = new.last_fail_at,
+        last_error = new.last_error, task = coalesce(new.task, tasks.task),
+        closed_as = new.closed_as, closed_at = new.closed_at, {_LET_GO}
+    FROM (SELECT {_fields(_WRITTEN)} FROM json_each(?)) AS new
+    WHERE tasks.id = new.id AND tasks.lease_token = new.token"""
+
+NEXT_LOOK_AT = f"""
+    SELECT min(at) FROM (
+        SELECT min(run_at) AS at FROM tasks INDEXED BY tasks_due WHERE queue = ? AND {_FREE}
+        UNION ALL
+        SELECT min(lease_expires_at) FROM tasks INDEXED BY tasks_leased WHERE queue = ? AND {_IN_HAND})"""
+
+SELECT = f"SELECT {', '.join(_COLUMNS)} FROM tasks"
+FIND = f"{SELECT} WHERE id = ?"
+READ_OPEN = f"SELECT {', '.join(ATTRIBUTES)} FROM tasks WHERE queue = ? AND run_at IS NOT NULL ORDER BY id"
+OVERWRITE = f"""
+    UPDATE tasks SET {", ".join(f"{name} = ?" for name in _COLUMNS if name != "id")},
+        lease_token = CASE WHEN ? THEN lease_token END WHERE id = ?"""
+DELETE = "DELETE FROM tasks WHERE id = ?"
+COUNT = "SELECT queue, {state} AS state, count(*) FROM tasks {where} GROUP BY 1, 2"
+
+_STATE = """coalesce(closed_as, CASE WHEN lease_expires_at >= :now THEN 'running' ELSE 'pending' END)"""
+
+
+def token_pairs(tokens: Iterable[LeaseToken]) -> str:
+    return json.dumps(list(tokens))
+
+
+def rewriting(token: LeaseToken, transition: Reschedule | Close) -> tuple[Any, ...]:
+    """One entry of REWRITE's parameter. Raises PersisterError where SQLite couldn't keep a value."""
+    closing = isinstance(transition, Close)
+    row = (
+        token.task_id,
+        token.value,
+        None if isinstance(transition, Close) else transition.run_at,
+        transition.attempts,
+        transition.last_fail_at,
+        transition.last_error,
+        transition.task,
+        transition.state.value if isinstance(transition, Close) else None,
+        transition.last_fail_at if closing else None,
+    )
+    check_values(row)
+    if "\0" in transition.last_error or "\0" in (transition.task or ""):
+        raise PersisterError("a text with a NUL character can't be written: escape it")
+    return row
+
+
+def new_row(task: NewTask) -> tuple[Any, ...]:
+    """The parameters of INSERT_ONE. Raises PersisterError where SQLite couldn't keep a value."""
+    row = (task.queue, task.run_at, task.initial_run_at, task.expire_at, task.task)
+    for name, value in zip(_NEW, row, strict=True):
+        if not isinstance(value, str if name in _TEXTS else int | None):
+            wanted = "text" if name in _TEXTS else "an int"
+            raise PersisterError(f"{name} of a new task must be {wanted}, not a {type(value).__name__}")
+    check_values(row)
+    return row
+
+
+def check_values(values: Iterable[object]) -> None:
+    """Raises PersisterError for an int beyond 64 bits and for text that has no UTF-8."""
+    for value in values:
+        if isinstance(value, str):
+            if not value.isascii():
+                _check_text(value)
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise PersisterError("a number is too large for SQLite, which keeps whole numbers of 64 bits")
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise PersisterError(f"a text can't be stored as UTF-8: {error.reason} at {error.start}") from None
+
+
+def claims_of(text: str, queue: str, lease: Lease, token: str, now: float) -> list[Claim]:
+    """What CLAIMABLE, LAPSED or HELD_BY found, as claims under this lease; in order of run_at, then id."""
+    claims = [
+        Claim(
+            TaskRecord(
+                id=task_id,
+                queue=queue,
+                task=task,
+                run_at=run_at,
+                initial_run_at=initial_run_at,
+                expire_at=expire_at,
+                attempts=attempts,
+                last_fail_at=last_fail_at,
+                last_error=last_error,
+                lease=lease,
+                read_at=now,
+            ),
+            LeaseToken(task_id, token),
+        )
+        for task_id, run_at, initial_run_at, expire_at, attempts, last_fail_at, last_error, task in json.loads(text)
+    ]
+    # No standard promises the order of an aggregate's input; where it's kept, as it is, this costs next to nothing.
+    claims.sort(key=_in_order)
+    return claims
+
+
+def _in_order(claim: Claim) -> tuple[int, int]:
+    return claim.record.run_at or 0, claim.record.id
+
+
+def record_of(row: Sequence[Any], now: float) -> TaskRecord:
+    """A row of SELECT."""
+    *attributes, closed_as, closed_at, owner, lease_expires_at = row
+    return TaskRecord(
+        **dict(zip(ATTRIBUTES, attributes, strict=True)),
+        closed_as=None if closed_as is None else TaskState(closed_as),
+        closed_at=closed_at,
+        lease=None if lease_expires_at is None else Lease(owner, lease_expires_at),
+        read_at=now,
+    )
+
+
+def overwriting(record: TaskRecord) -> tuple[Any, ...]:
+    """The parameters of OVERWRITE. Raises PersisterError where SQLite couldn't keep a value."""
+    lease = record.lease
+    row = (
+        *(getattr(record, name) for name in ATTRIBUTES if name != "id"),
+        None if record.closed_as is None else record.closed_as.value,
+        record.closed_at,
+        None if lease is None else lease.owner,
+        None if lease is None else lease.expires_at,
+        lease is not None,
+        record.id,
+    )
+    check_values(row)
+    return row
+
+
+def selecting(
+    *, queue: str | None, state: TaskState | None, tag: str | None, limit: int | None, after: int | None, now: float
+) -> tuple[str, dict[str, Any]]:
+    where, values = filtering(queue=queue, state=state, now=now)
+    if after is not None:
+        where.append("id > :after")
+        values["after"] = after
+    if tag is not None:
+        where.append("tag_of_text(task) = :tag")
+        values["tag"] = tag
+    values["limit"] = -1 if limit is None else max(limit, 0)
+    return f"{SELECT} {_where(where)} ORDER BY id LIMIT :limit", values
+
+
+def counting(*, queue: str | None, state: TaskState | None, now: float) -> tuple[str, dict[str, Any]]:
+    where, values = filtering(queue=queue, state=state, now=now)
+    return COUNT.format(state=_STATE, where=_where(where)), values
+
+
+def filtering(*, queue: str | None, state: TaskState | None, now: float) -> tuple[list[str], dict[str, Any]]:
+    where: list[str] = []
+    values: dict[str, Any] = {"now": now}
+    if queue is not None:
+        where.append("queue = :queue")
+        values["queue"] = queue
+    if state is not None and state.is_closed:
+        where.append("closed_as = :state")
+        values["state"] = state.value
+    elif state is not None:
+        where.append(f"closed_as IS NULL AND {_STATE} = :state")
+        values["state"] = state.value
+    return where, values
+
+
+def _where(conditions: Sequence[str]) -> str:
+    return f"WHERE {' AND '.join(conditions)}" if conditions else ""
