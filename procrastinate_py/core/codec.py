@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 from .errors import PayloadError, UnknownTaskError, UnstorableError
 from .registry import VALUE_TAGS, Registry
 from .state import StateLayout
-from .stored_text import name_of_tag, split_documents, tag_of_text
+from .stored_text import is_plain_tag, name_of_tag, split_documents, tag_of_text, written_tag
 from .value_writer import Offence, ValueWriter
 
 __all__ = ["MAX_TASK_BYTES", "Codec", "split_documents", "tag_of_text"]
@@ -106,7 +106,7 @@ class Codec:
             )
         document, _ = split_documents(text)
         tag, _, body = document.rstrip().partition(" ")
-        if tag[:1] == "!" and body[:1] == "{":
+        if is_plain_tag(tag) and body[:1] == "{":
             layout = self._task_layout(tag)
             state = _json_or_none(body)
             if type(state) is dict:
@@ -118,7 +118,10 @@ class Codec:
     def _task_layout(self, tag: str) -> StateLayout:
         layout = self._layout_of_tag.get(tag)
         if layout is None:
-            layout = self._layout_of_tag[tag] = self._layout_of(self._task_class("!" + name_of_tag(tag)))
+            name = name_of_tag(tag)
+            layout = self._layout_of(self._task_class("!" + name))
+            if tag == written_tag(name):  # no other spelling, of which there may be many
+                self._layout_of_tag[tag] = layout
         return layout
 
     def _task_class(self, tag: str) -> type:

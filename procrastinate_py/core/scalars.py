@@ -59,6 +59,8 @@ def _zone_of(zone: tzinfo | None) -> tuple[str | None, str | None]:
     if zone is None:
         return None, None
     if type(zone) is timezone:
+        if timedelta(0) < abs(zone.utcoffset(None)) < timedelta(seconds=1):  # fromisoformat takes it for UTC
+            raise Unwritable("a time zone that is less than a second off UTC")
         name = zone.tzname(None)
         own = name != timezone(zone.utcoffset(None)).tzname(None)
         if own and has_surrogates(name):

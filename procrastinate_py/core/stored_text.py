@@ -9,6 +9,7 @@ LONGEST_NAME = 500
 """Characters of a stored name, so that it fits a log line and every parser."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.:\-]")
+_PLAIN = re.compile(r"![A-Za-z0-9_.:%\-]+")
 _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _PRELUDE = re.compile(r"\ufeff?(?:[ \t]*(?:[%#][^\r\n]*)?(?:\r\n?|\n))*[ \t]*(?:---\s+(?:#[^\r\n]*\s+)*)?")
 _TAG = re.compile(r"!(?P<plain>[^\s!<]\S*)|!<!(?P<verbatim>[^\s>]+)>")
@@ -27,6 +28,11 @@ def written_tag(name: str) -> str:
     Raises ValueError for a name that has no UTF-8.
     """
     return "!" + _UNSAFE.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
+
+
+def is_plain_tag(tag: str) -> bool:
+    """Whether it's a tag of one class, in the characters that ``written_tag`` uses."""
+    return _PLAIN.fullmatch(tag) is not None
 
 
 def name_of_tag(tag: str) -> str:

@@ -46,8 +46,8 @@ class ValueReader:
             tag = getattr(event, "tag", None)
             cls = task_class(tag or "")
             value = self._instance(event, cls)
-            if not isinstance(self._next(), yaml.DocumentEndEvent):
-                raise PayloadError("the stored text holds more than one value")
+            self._next()  # the document's end
+            self._next()  # the stream's: raises where something else follows
             return value
         finally:
             self._loader.dispose()
@@ -108,7 +108,7 @@ class ValueReader:
         self._enter()
         pairs: dict[Any, Any] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
-            if isinstance(event, yaml.ScalarEvent) and event.value == "<<" and event.style is None:
+            if isinstance(event, yaml.ScalarEvent) and event.value == "<<" and not event.style:
                 raise PayloadError(f"merge keys aren't allowed ({_place(event)})")
             _add(pairs, self._value(event), self._value(self._next()), event)
         self._depth -= 1
@@ -126,12 +126,12 @@ class ValueReader:
         if tag == "!":
             return value
         if tag is None:
-            if event.style is None and _JSON_FLOAT.fullmatch(value):
+            if not event.style and _JSON_FLOAT.fullmatch(value):
                 return float(value)
             tag = self._loader.resolve(yaml.ScalarNode, value, event.implicit)
         if tag.startswith(_STANDARD):
             return self._standard(event, tag)
-        return _enum_member(self._class_of(event), value, is_quoted=event.style is not None)
+        return _enum_member(self._class_of(event), value, is_quoted=bool(event.style))
 
     def _standard(self, event: Any, tag: str) -> Any:
         kind = tag[len(_STANDARD) :]
