@@ -70,7 +70,8 @@ def _key(key: str) -> str:
 
 def _event_words(text: str) -> str:
     """Unquoted where it can't be mistaken for fields."""
-    return text if text and text.isprintable() and "=" not in text and '"' not in text else _quoted(text)
+    is_plain = text.isprintable() and text.strip() == text and text and "=" not in text and '"' not in text
+    return text if is_plain else _quoted(text)
 
 
 def _value_words(value: Any) -> str:
