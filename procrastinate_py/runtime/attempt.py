@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from types import CoroutineType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.backoff import bounded_delay, default_backoff
 from ..core.codec import Codec, tag_of_text
@@ -30,13 +30,18 @@ from ..core.lifecycle import (
     TimedOut,
     Transition,
     decide,
+    state_after,
     with_text,
 )
+from ..core.outcome import Outcome
 from ..core.queue import QueueSpec
 from ..core.task import Claim
 from .guard import Guard, Interruption
 from .in_hand import BODY, RECOVERY, InHandFile, key_of
 from .logs import QueueLog
+
+if TYPE_CHECKING:
+    from .task_logger import TaskLogger
 
 NEVER = float("inf")
 
@@ -92,6 +97,12 @@ class Attempt:
             self.decided = decided
             return True
 
+    def outcome(self) -> Outcome:
+        """What a person sees of it, once it's judged."""
+        assert self.decided is not None
+        error = getattr(self.ending, "error", None)
+        return Outcome(task_id=self.claim.record.id, state=state_after(self.decided), error=error)
+
     def finish(self) -> bool:
         """By the body thread, at its end. False: the coordinator has taken the outcome out of its hands."""
         with self._lock:
@@ -133,6 +144,7 @@ class AttemptRunner:
         self._finished = finished
         self._policy = RetryPolicy(max_attempts=spec.max_attempts, backoff=safe_backoff(spec, log))
         self._tells_success = log.enabled(logging.DEBUG)
+        log.bind()  # what a logger has to import is imported now: in a window, an interruption could cut it short
 
     def perform(self, attempt: Attempt) -> None:
         try:
@@ -153,12 +165,16 @@ class AttemptRunner:
         if decided is None or isinstance(ending, Interrupted):
             return
         if isinstance(decided, Complete):
-            if hasattr(attempt.strategy, "success"):
-                self._guarded(attempt, self._spec.hook_timeout, "success", self._call_hook, attempt, "success")
+            hook = getattr(attempt.strategy, "success", None)
+            if hook is not None:
+                self._guarded(attempt, self._spec.hook_timeout, "success", hook, self._logger(attempt))
         else:
             self._load_for_hook(attempt)
             if attempt.strategy is not None:
-                self._guarded(attempt, self._spec.hook_timeout, "hook", self._close_attempt, attempt, ending, decided)
+                name = "final_fail" if isinstance(decided, Close) else "fail"
+                self._guarded(
+                    attempt, self._spec.hook_timeout, name, self._close_attempt, attempt, name, self._logger(attempt)
+                )
         self._tell(attempt, ending, self._monotonic() - began)
 
     def _note(self, attempt: Attempt, began: float) -> None:
@@ -179,8 +195,11 @@ class AttemptRunner:
         attempt.limit = (attempt.guard.window + 1, NEVER if timeout is None else began + max(timeout, LOADING_LIMIT))
         try:
             attempt.guard.call(self._load_and_run, attempt, record.task, timeout)
-        except Interruption:
-            return self._interruption(attempt)
+        except Interruption as interruption:
+            if attempt.stopping:
+                return Interrupted()
+            error = timeout_error(attempt.claim.record.id, self._spec.timeout)
+            return TimedOut(error=error.with_traceback(interruption.__traceback__))
         except BaseException as error:
             return Failed(error=error)
         return Succeeded()
@@ -193,11 +212,6 @@ class AttemptRunner:
         if value is not None and type(value) is CoroutineType:
             value.close()
             raise MalformedTaskError(f"{type(strategy).__name__}.run is async: it must be a plain method")
-
-    def _interruption(self, attempt: Attempt) -> Ending:
-        if attempt.stopping:
-            return Interrupted()
-        return TimedOut(error=timeout_error(attempt.claim.record.id, self._spec.timeout))
 
     def _judge(self, attempt: Attempt, ending: Ending) -> Transition | None:
         decided = decide(attempt.claim.record, ending, self._policy, self._now())
@@ -214,21 +228,19 @@ class AttemptRunner:
     def _load(self, attempt: Attempt, text: str) -> None:
         attempt.strategy = self._codec.load(text)
 
-    def _close_attempt(self, attempt: Attempt, ending: Ending, decided: Transition) -> None:
+    def _close_attempt(self, attempt: Attempt, name: str, logger: TaskLogger) -> None:
         """The hook, then the object's state as ``run`` and the hook left it, for the next attempt."""
-        error = getattr(ending, "error", None)
         try:
-            self._call_hook(attempt, "final_fail" if isinstance(decided, Close) else "fail", error)
+            hook = getattr(attempt.strategy, name, None)
+            if hook is not None:
+                hook(logger, getattr(attempt.ending, "error", None))
         finally:
-            attempt.decided = with_text(decided, task=self._codec.dump(attempt.strategy))
+            assert attempt.decided is not None
+            attempt.decided = with_text(attempt.decided, task=self._codec.dump(attempt.strategy))
 
-    def _call_hook(self, attempt: Attempt, name: str, *error: object) -> None:
-        hook = getattr(attempt.strategy, name, None)
-        if hook is not None:
-            record = attempt.claim.record
-            hook(
-                self._log.bind(task_id=record.id, task=tag_of_text(record.task), attempt=record.attempts + 1), *error
-            )
+    def _logger(self, attempt: Attempt) -> TaskLogger:
+        record = attempt.claim.record
+        return self._log.bind(task_id=record.id, task=tag_of_text(record.task), attempt=record.attempts + 1)
 
     def _guarded(
         self, attempt: Attempt, limit: float | None, what: str, function: Callable[..., None], *arguments: object

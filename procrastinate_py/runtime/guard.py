@@ -3,11 +3,16 @@
 CPython delivers an asynchronous exception at some later bytecode of the target thread. Left alone, it could strike
 after the code has returned: in a hook, in our own settling, in the next task. So a window is opened around the code,
 an interruption is sent only while it's open, at most once, and closing it takes back one that hasn't landed yet.
+Nor is one sent while the code is in a call to this package or in the middle of an import: an import that's cut short
+can leave its lock held for good.
 """
 
 from __future__ import annotations
 
+import re
+import sys
 import threading
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -35,23 +40,29 @@ class Guard:
                 value = function(*arguments)
             finally:
                 self._close()
-        except BaseException:
+        except BaseException as error:
             self._close()  # again: it may have struck inside _close; but it strikes only once
-            if self._sent:
-                raise Interruption from None
+            if self._sent and not isinstance(error, Interruption):
+                raise Interruption from error
             raise
         if self._sent:
             raise Interruption
         return value
 
     def interrupt(self, window: int) -> bool:
-        """Whether an interruption was sent: False where that window isn't open, or one was sent before."""
+        """Whether an interruption was sent: False where that window isn't open, one was sent before, or it would
+        strike at a bad moment; then a later call may do better."""
         with self._lock:
-            if not self._thread or self._sent or self.window != window:
+            if not self._thread or self._sent or self.window != window or _is_fragile(self._thread):
                 return False
             self._sent = True
             _raise_in(self._thread, Interruption)
             return True
+
+    def stack(self) -> str:
+        """Where the code inside the window is right now; empty where no window is open."""
+        frame = sys._current_frames().get(self._thread)
+        return "" if frame is None else "".join(traceback.format_stack(frame))
 
     def _open(self) -> None:
         with self._lock:
@@ -64,6 +75,20 @@ class Guard:
             if self._thread and self._sent:
                 _raise_in(self._thread, None)
             self._thread = 0
+
+
+_FRAGILE = re.compile(
+    r"importlib\._bootstrap|procrastinate_py\.(core|ports|persisters|environment|runtime\.(?!attempt$|guard$))"
+)
+
+
+def _is_fragile(thread: int) -> bool:
+    frame = sys._current_frames().get(thread)
+    while frame is not None and frame.f_code is not Guard.call.__code__:
+        if _FRAGILE.match(frame.f_globals.get("__name__") or ""):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _raise_in(thread: int, exception: type[BaseException] | None) -> None:

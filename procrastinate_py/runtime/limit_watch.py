@@ -13,6 +13,7 @@ from .attempt import NEVER, Attempt
 
 ALLOWANCE = 0.1
 """Seconds that an interrupted body gets to end by itself before its outcome is taken out of its hands."""
+_TRY_EVERY = 0.01
 
 
 class LimitWatch:
@@ -20,7 +21,7 @@ class LimitWatch:
         self._monotonic = monotonic
         self._grace = spec.timeout_grace
         self._shortest = min(limit for limit in (spec.timeout, spec.hook_timeout, NEVER) if limit is not None)
-        self._interrupted: dict[Attempt, float] = {}
+        self._late: dict[tuple[Attempt, int], float] = {}
         self._stuck: dict[Attempt, float] = {}
         self.next_at = NEVER
         """When to look again; nothing that begins later than a look can be overdue before it."""
@@ -43,28 +44,27 @@ class LimitWatch:
         """Interrupts what has reached its limit. Returns what didn't heed that: the caller must take it over."""
         now = self._monotonic()
         unheeding = []
+        late = {}
         for attempt in working:
             limit = attempt.limit
-            if attempt in self._interrupted:
-                if now >= self._interrupted[attempt] + ALLOWANCE:
+            if limit is not None and now >= limit[1]:
+                late[attempt, limit[0]] = since = self._late.get((attempt, limit[0]), now)
+                attempt.guard.interrupt(limit[0])
+                if now >= since + ALLOWANCE:
                     unheeding.append(attempt)
-            elif limit is not None and now >= limit[1] and attempt.guard.interrupt(limit[0]):
-                self._interrupted[attempt] = now
+        self._late = late
         self.next_at = min(
-            self.earliest(attempt for attempt in working if attempt not in self._interrupted),
+            self.earliest(attempt for attempt in working if not late or (attempt, (attempt.limit or (0,))[0]) not in late),
             now + self._shortest if working else NEVER,
-            now + ALLOWANCE if self._interrupted else NEVER,
+            now + _TRY_EVERY if late else NEVER,
             min((since + self._grace for since in self._stuck.values()), default=NEVER),
         )
         return unheeding
 
     def taken_over(self, attempt: Attempt) -> None:
         """Its outcome is settled, its thread isn't back yet."""
-        self._stuck[attempt] = self._interrupted.pop(attempt, self._monotonic())
+        self._stuck[attempt] = self._monotonic()
         self.next_at = min(self.next_at, self._stuck[attempt] + self._grace)
-
-    def ended(self, attempt: Attempt) -> None:
-        self._interrupted.pop(attempt, None)
 
     @property
     def stuck(self) -> int:

@@ -18,7 +18,9 @@ _BATCH = 500
 class Reaper:
     """What it returns is leased to ``owner``, under new tokens."""
 
-    def __init__(self, store: Leasing, queue: str, owner: str, lease_for: float, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, store: Leasing, queue: str, owner: str, lease_for: float, monotonic: Callable[[], float]
+    ) -> None:
         self._store = store
         self._queue = queue
         self._owner = owner
@@ -26,7 +28,7 @@ class Reaper:
         self._monotonic = monotonic
 
     def lapsed(self) -> list[Attempt]:
-        """Nobody here can know whether ``run`` had begun, so it counts: a task that kills its host must come to an end."""
+        """Nobody here can know whether ``run`` had begun, so it counts: what kills its host must come to an end."""
         claims = self._store.lapsed(self._queue, self._owner, _BATCH, self._lease_for)
         return [Attempt(claim, Abandoned(error=_died("its lease ran out"))) for claim in claims]
 

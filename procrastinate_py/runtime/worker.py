@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..core.codec import Codec
 from ..core.lease import LeaseToken
-from ..core.lifecycle import Interrupted, Release, TimedOut, is_suspect, state_after
+from ..core.lifecycle import Interrupted, Release, TimedOut, is_suspect
 from ..core.outcome import Outcome
 from ..core.queue import QueueSpec
 from ..core.task import Claim
@@ -25,6 +25,7 @@ from .inbox import Inbox
 from .lease_keeper import LEASE_FOR, LeaseKeeper
 from .limit_watch import LimitWatch
 from .logs import QueueLog
+from .looks import Looks
 from .pace import Pace
 from .reaper import Reaper
 from .settler import Outage, Settler, Written
@@ -37,7 +38,6 @@ _LAST_WORDS = 1.0
 """Seconds that interrupted bodies get to end when the worker stops."""
 _BATCH = 64
 _LINGER = 0.01
-_SHORTEST_PAUSE = 0.05
 _LONGEST_BEHIND = 1.0
 _LONGEST_WAIT = 3600.0
 
@@ -81,6 +81,7 @@ class QueueWorker:
         self._reaper = Reaper(store, spec.name, owner, lease_for, monotonic)
         self._watch = LimitWatch(spec, monotonic)
         self._pace = Pace(monotonic)
+        self._looks = Looks(store, spec.name, spec.update_period, now, monotonic)
         runner = AttemptRunner(
             spec=spec, codec=codec, now=now, monotonic=monotonic, log=log, in_hand=in_hand, finished=self._finished
         )
@@ -91,11 +92,7 @@ class QueueWorker:
         self._working: dict[Attempt, None] = {}
         """Handed to the executor and not finished, oldest first."""
         self._suspects: deque[Attempt] = deque()
-        self._look_at = float("-inf")
-        self._reap_at = float("-inf")
         self._last_words: tuple[LastWords, str | None] | None = None
-        self._polls = False
-        """Whether the next look is for its own sake, rather than at a moment at which something is known to be due."""
         self._busy_reap_at = float("-inf")
         self._handed_over_at = 0.0
         self._alone: Attempt | None = None
@@ -115,7 +112,7 @@ class QueueWorker:
 
     def woken(self) -> None:
         """Something may be due that wasn't known of."""
-        self._look_at = float("-inf")
+        self._looks.at_once()
 
     def step(self) -> None:
         """One tick. Never raises what the store raises."""
@@ -203,7 +200,9 @@ class QueueWorker:
             self._settler.add(attempt)  # a hook that won't end: what it was called for is decided already
             return
         not_before = self._now() + self._spec.timeout_grace + REPLACE_WITHIN
-        ending = TimedOut(error=timeout_error(record.id, self._spec.timeout), not_before=not_before)
+        error = timeout_error(record.id, self._spec.timeout)
+        error.add_note(f"It was still here when its time was over:\n{attempt.guard.stack()}")
+        ending = TimedOut(error=error, not_before=not_before)
         successor = Attempt(attempt.claim, ending)
         successor.slots.extend(attempt.slots)
         self._held[attempt.claim.token] = successor
@@ -222,7 +221,6 @@ class QueueWorker:
         for _ in range(len(done)):
             attempt = done.popleft()
             self._working.pop(attempt, None)
-            self._watch.ended(attempt)
             self._settler.add(attempt)
 
     def _settle(self) -> None:
@@ -240,7 +238,7 @@ class QueueWorker:
             self._let_go(item)
         if failed is not None:
             raise failed
-        return [outcome_of(item.attempt) for item in written]
+        return [item.attempt.outcome() for item in written]
 
     def _let_go(self, item: Written) -> None:
         attempt = item.attempt
@@ -273,12 +271,12 @@ class QueueWorker:
                 self._last_words = None
                 if self._in_hand_file is not None:
                     self._in_hand_file.recovered()
-            if self._monotonic() >= self._reap_at:
-                self._reap_at = NEVER
+            if self._monotonic() >= self._looks.reap_at:
+                self._looks.reap_at = NEVER
                 for attempt in self._reaper.lapsed():
                     self._accept(attempt)
         except Exception as error:
-            self._reap_at = float("-inf")
+            self._looks.reap_at = float("-inf")
             self._outage.failed(error)
 
     def _claim(self) -> None:
@@ -286,17 +284,17 @@ class QueueWorker:
             self._hand_over(self._suspects.popleft(), alone=True)
             return
         room = self._room()
-        if room <= 0 or self._monotonic() < self._look_at:
+        if room <= 0:
             return
         try:
-            if self._polls and not self._something_is_due():
+            if not self._looks.is_worth_a_claim():
                 return
             claims = self._store.claim(self._spec.name, self._owner, room, self._leases.lease_for)
             if claims:
                 self._events.claimed(len(claims))
                 self._accept_all(claims)
             if len(claims) < room:
-                self._plan_look(found=bool(claims))
+                self._looks.plan(found=bool(claims))
             self._outage.worked()
         except Exception as error:
             self._outage.failed(error)
@@ -311,25 +309,6 @@ class QueueWorker:
             return 0
         return room
 
-    def _something_is_due(self) -> bool:
-        """A look for its own sake, once an update_period, doesn't lock the store."""
-        self._plan_look(found=True)
-        return self._look_at <= self._monotonic()
-
-    def _plan_look(self, *, found: bool) -> None:
-        """Everything that's due is in hand: when to look next, unless a wake-up comes first."""
-        look_at = self._store.next_look_at(self._spec.name)
-        wait = self._spec.update_period
-        self._polls = True
-        if look_at is not None and look_at - self._now() < wait:
-            wait = max(0.0, look_at - self._now())
-            self._polls = False
-            if wait == 0.0 and not found:
-                # Something to do, but nothing to claim: a lease has lapsed, or is about to.
-                wait = _SHORTEST_PAUSE
-                self._reap_at = float("-inf")
-        self._look_at = self._monotonic() + wait
-
     def _accept_all(self, claims: Sequence[Claim]) -> None:
         if not self._held:
             self._leases.begin()
@@ -338,7 +317,7 @@ class QueueWorker:
             self._accept(Attempt(claim))
         if self._monotonic() >= self._busy_reap_at:
             self._busy_reap_at = self._monotonic() + self._leases.lease_for / 3
-            self._reap_at = float("-inf")
+            self._looks.reap_at = float("-inf")
 
     def _accept(self, attempt: Attempt) -> None:
         if attempt.given is None and is_suspect(attempt.claim.record):
@@ -383,7 +362,7 @@ class QueueWorker:
         if not self._drain_begun:
             self._drain_begun = True
             self._begin_drain(stop)
-            return False
+            self._settle()
         if not self._working and not self._settler.unwritten:
             return True
         now = self._monotonic()
@@ -433,18 +412,9 @@ class QueueWorker:
         if self._outage.is_on:
             moments.append(self._outage.retry_at)
         elif not self._is_draining:
-            moments.append(self._reap_at)
+            moments.append(self._looks.reap_at)
             if self._room() > 0:
-                moments.append(self._look_at)
+                moments.append(self._looks.next_at)
         if self._stop is not None and self._is_draining:
             moments.append(self._stop.deadline if self._give_up_at is None else self._give_up_at)
         return min(moments)
-
-
-def outcome_of(attempt: Attempt) -> Outcome:
-    assert attempt.decided is not None
-    return Outcome(
-        task_id=attempt.claim.record.id,
-        state=state_after(attempt.decided),
-        error=getattr(attempt.ending, "error", None),
-    )
