@@ -17,7 +17,6 @@ from ..core.codec import Codec, tag_of_text
 from ..core.error_text import message_of
 from ..core.errors import MalformedTaskError, TaskExpiredError, TaskTimeoutError, UnknownTaskError
 from ..core.lifecycle import (
-    Abandoned,
     Close,
     Complete,
     Ending,
@@ -190,7 +189,9 @@ class AttemptRunner:
         if record.defect is not None:
             return Failed(error=UnknownTaskError(f"task {record.id!r}: {record.defect}"))
         if record.expire_at is not None and record.is_expired(self._now()):
-            return Expired(error=TaskExpiredError(f"task {record.id!r} expired at {record.expire_at}, before it could run"))
+            return Expired(
+                error=TaskExpiredError(f"task {record.id!r} expired at {record.expire_at}, before it could run")
+            )
         timeout = self._spec.timeout
         attempt.limit = (attempt.guard.window + 1, NEVER if timeout is None else began + max(timeout, LOADING_LIMIT))
         try:

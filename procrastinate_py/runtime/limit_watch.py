@@ -54,7 +54,9 @@ class LimitWatch:
                     unheeding.append(attempt)
         self._late = late
         self.next_at = min(
-            self.earliest(attempt for attempt in working if not late or (attempt, (attempt.limit or (0,))[0]) not in late),
+            self.earliest(
+                attempt for attempt in working if not late or (attempt, (attempt.limit or (0,))[0]) not in late
+            ),
             now + self._shortest if working else NEVER,
             now + _TRY_EVERY if late else NEVER,
             min((since + self._grace for since in self._stuck.values()), default=NEVER),
