@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+
+from .error_text import shown
 
 Backoff = Callable[[int], float]
 """From the number of attempts made so far (1 after the first failure) to seconds."""
@@ -23,6 +24,6 @@ def default_backoff(attempts: int) -> float:
 
 def bounded_delay(seconds: object) -> float:
     """What a policy answered, as a usable number of seconds. Raises ValueError for nonsense."""
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or math.isnan(seconds) or seconds < 0:
-        raise ValueError(f"a backoff must give a number of seconds of at least 0, not {seconds!r}")
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:  # nan isn't either
+        raise ValueError(f"a backoff must give a number of seconds of at least 0, not {shown(seconds)}")
     return float(min(seconds, LONGEST_DELAY))

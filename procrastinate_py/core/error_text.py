@@ -14,7 +14,7 @@ _GAP = "\n[... cut ...]\n"
 def message_of(error: BaseException) -> str:
     """The exception's own words, or its type's name where it has none or can't say them."""
     try:
-        text = str(error)
+        text = str.__str__(str(error))  # a subclass of str may have hostile methods of its own
     except BaseException:
         text = "(its __str__ failed)"
     return text or type(error).__name__
@@ -25,6 +25,15 @@ def traceback_of(error: BaseException) -> str:
         return "".join(traceback.format_exception(error))
     except BaseException:
         return f"{type(error).__name__} (its traceback can't be told)\n"
+
+
+def shown(value: object) -> str:
+    """Its repr, shortened, for a message that must come out whatever the value is."""
+    try:
+        text = str.__str__(repr(value))
+    except Exception:  # a repr of its own, or an int of more digits than Python prints
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= 200 else text[:200] + "..."
 
 
 def storable(text: str, limit: int = LONGEST_ERROR_BYTES) -> str:

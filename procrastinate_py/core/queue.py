@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from .backoff import Backoff, default_backoff
+from .error_text import shown
 
 SAME_AS_TIMEOUT: Final = "same as timeout"
 
@@ -38,10 +39,10 @@ QUEUE_OPTIONS = tuple(spec.name for spec in fields(QueueSpec) if spec.name != "n
 def normalise_name(name: object) -> str:
     """The one spelling of a queue's name: runs of white space become ``_``, ends are stripped."""
     if not isinstance(name, str):
-        raise TypeError(f"a queue's name must be a str, not {name!r}")
+        raise TypeError(f"a queue's name must be a str, not {shown(name)}")
     normal = _WHITESPACE.sub("_", name.strip())
     if not normal:
-        raise ValueError(f"a queue's name must not be empty, as {name!r} is")
+        raise ValueError(f"a queue's name must not be empty, as {shown(name)} is")
     return normal
 
 
@@ -64,7 +65,7 @@ def queue_spec(name: object, options: dict[str, Any]) -> QueueSpec:
 
 
 def _wrong(queue: str, option: str, value: object, wanted: str) -> ValueError:
-    return ValueError(f"queue {queue!r}: {option} must be {wanted}, not {value!r}")
+    return ValueError(f"queue {queue!r}: {option} must be {wanted}, not {shown(value)}")
 
 
 def _is_number(value: object) -> bool:

@@ -15,6 +15,7 @@ from datetime import date, datetime, time, timedelta
 from json.encoder import encode_basestring
 from typing import Any
 
+from .error_text import shown
 from .errors import PayloadError, UnstorableError, UntrustedTaskError
 from .registry import Registry
 from .scalars import Unwritable, escaped, has_surrogates, real_type, timedelta_parts, write_bytes, write_datetime
@@ -177,7 +178,7 @@ class ValueWriter:
             try:
                 parts.append(f"{written}: {self.write(item)}")
             except Offence as offence:
-                raise offence.at(f"[{_shown(key)}]") from None
+                raise offence.at(f"[{shown(key)}]") from None
         else:
             text = "{" + ", ".join(parts) + "}"
         self._active.pop()
@@ -193,7 +194,7 @@ class ValueWriter:
             try:
                 parts.append(f"[{written}, {self.write(item)}]")
             except Offence as offence:
-                raise offence.at(f"[{_shown(key)}]") from None
+                raise offence.at(f"[{shown(key)}]") from None
         return f"!map [{', '.join(parts)}]"
 
     def _moment(self, value: datetime | time) -> str:
@@ -268,14 +269,6 @@ def _member(value: enum.Enum) -> str:
     if isinstance(value, enum.Flag) and type(value.value) is int and cls(value.value) == value:
         return repr(value.value)  # a combination has no name of its own
     raise Offence(f"{_cannot_store_class(cls)} that is no member of its class")
-
-
-def _shown(key: Any) -> str:
-    try:
-        text = repr(key)
-    except Exception:
-        return "..."
-    return text if len(text) <= 100 else text[:100] + "..."
 
 
 _WRITERS: dict[type, Callable[[ValueWriter, Any], str]] = {
