@@ -70,6 +70,8 @@ class PersisterSource:
         # A relative path means the folder in which the environment was made, whatever a process changes to later.
         url = DEFAULT_URL if given is None and not test_mode else given
         self.given = anchored(url, os.getcwd()) if isinstance(url, str) else url
+        if isinstance(self.given, str):
+            open_persister(self.given)  # opens nothing yet, and tells now what's wrong with the URL
         self._clock = clock
         self._test_mode = test_mode
         self._begin()
@@ -91,6 +93,17 @@ class PersisterSource:
                 if store is None:
                     store = self._stores[pid] = self._make()
         return store
+
+    def opened(self) -> Store | None:
+        """This process's store, if it has been opened."""
+        return self._stores.get(os.getpid())
+
+    def is_shareable(self) -> bool:
+        """False where it's known, without calling a factory, that other processes couldn't see what is stored."""
+        store = self.opened()
+        if store is None and not _is_factory(self.given):
+            store = self.open()
+        return getattr(self.given, "is_shareable", True) is not False if store is None else store.is_shareable
 
     def _make(self) -> Store:
         persister = self._persister()

@@ -1,0 +1,1 @@
+"""What a task's author touches: what is given to delay, and policies for retries."""

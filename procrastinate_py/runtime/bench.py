@@ -1,0 +1,121 @@
+"""Test mode's workers: the same ones as in a queue's process, that work one task when they're told to."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ..core.codec import Codec
+from ..core.errors import TestModeError
+from ..core.outcome import Outcome
+from ..core.queue import QueueSpec
+from ..core.task import TaskState
+from ..ports.clock import SystemClock
+from ..ports.persister import Inspecting
+from .logs import LogSettings, QueueLog
+from .persister_source import Store
+from .sole_consumer import SoleConsumer
+from .worker import QueueWorker
+
+_OWNER = "test-mode"
+_NEVER_FRESH = -1.0
+
+
+class Bench:
+    """One worker per queue, made when it's first needed."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._workers: dict[str, tuple[QueueSpec, Store, QueueWorker]] = {}
+        self._acting = threading.Lock()
+
+    def act(self, store: Store, specs: Sequence[QueueSpec]) -> list[Outcome]:
+        """One due task on each queue, in this order. Raises what the store raises, and TestModeError where a task's
+        body calls it."""
+        with self._alone():
+            return self._act(store, specs)
+
+    def drain(self, store: Store, specs: Sequence[QueueSpec]) -> list[Outcome]:
+        """Acts until nothing is due."""
+        outcomes: list[Outcome] = []
+        with self._alone():
+            while found := self._act(store, specs):
+                outcomes.extend(found)
+        return outcomes
+
+    def drain_until(
+        self,
+        store: Store,
+        specs: Sequence[QueueSpec],
+        inspecting: Inspecting,
+        until: float,
+        move_to: Callable[[float], None],
+    ) -> list[Outcome]:
+        """Moves the clock from run_at to run_at, and at last to ``until``."""
+        outcomes = self.drain(store, specs)
+        while (coming := _next_run_at(inspecting, specs, store.now(), until)) is not None:
+            move_to(coming)
+            outcomes.extend(self.drain(store, specs))
+        if store.now() < until:
+            move_to(until)
+        return outcomes
+
+    def close(self) -> None:
+        """Lets the workers' idle threads end."""
+        while self._workers:
+            _, (_, _, worker) = self._workers.popitem()
+            worker.close()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not self._acting.acquire(blocking=False):
+            raise TestModeError(
+                "act and drain work one task after another: they can't be called from a task or at once"
+            )
+        try:
+            yield
+        finally:
+            self._acting.release()
+
+    def _act(self, store: Store, specs: Sequence[QueueSpec]) -> list[Outcome]:
+        outcomes = (self._worker(store, spec).act() for spec in specs)
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    def _worker(self, store: Store, spec: QueueSpec) -> QueueWorker:
+        found = self._workers.get(spec.name)
+        if found is not None:
+            if found[0] is spec and found[1] is store:
+                return found[2]
+            found[2].close()
+        worker = self._new_worker(store, spec)
+        self._workers[spec.name] = (spec, store, worker)
+        return worker
+
+    def _new_worker(self, store: Store, spec: QueueSpec) -> QueueWorker:
+        return QueueWorker(
+            spec=spec,
+            store=store.capabilities.leasing
+            or SoleConsumer(store.persister, now=store.now, fresh_for=_NEVER_FRESH, warn=_untold),
+            codec=self._codec,
+            now=store.now,
+            # The machine's: a body's time limit must hold while a test's calendar stands still.
+            monotonic=SystemClock().monotonic,
+            log=QueueLog(LogSettings(), spec.name),
+            owner=_OWNER,
+        )
+
+
+def _untold(problem: str) -> Any:
+    """Test mode has no log."""
+
+
+def _next_run_at(inspecting: Inspecting, specs: Sequence[QueueSpec], now: float, until: float) -> float | None:
+    coming = [
+        float(record.run_at)
+        for spec in specs
+        for record in inspecting.select(queue=spec.name, state=TaskState.PENDING)
+        if record.run_at is not None and now < record.run_at <= until
+    ]
+    return min(coming, default=None)
