@@ -102,19 +102,22 @@ class QueueProcess:
         """Until ``attempt`` gives something. It is made anew after an exception, and, where it gave None, once a
         second. None: the process was told to stop before that."""
         outage = Outage(self._log, self._monotonic)
-        while self._stop.level is StopLevel.NONE:
+        while self._may_go_on():
             try:
                 found = attempt()
-                outage.worked()
+                outage.worked("begin")
                 if found is not None:
                     return found
                 retry_at = self._monotonic() + _LOOK_AT_LOCK_EVERY
             except Exception as error:
-                outage.failed(error)
+                outage.failed("begin", error)
                 retry_at = outage.retry_at
-            while self._stop.level is StopLevel.NONE and self._monotonic() < retry_at:
+            while self._may_go_on() and self._monotonic() < retry_at:
                 self._inbox.wait(retry_at - self._monotonic())
         return None
+
+    def _may_go_on(self) -> bool:
+        return self._stop.level is StopLevel.NONE
 
     def _hold_queue(self, is_sole: bool) -> InHandFile | None:
         """A floor persister's queue has one file, whose holder works it; elsewhere every process has its own."""
@@ -182,7 +185,7 @@ class QueueProcess:
 
     def _lost(self, event: str) -> None:
         """Whoever has gone can't ask for the outcome: what runs may end, and then the process does."""
-        if self._stop.level is StopLevel.NONE:
+        if self._may_go_on():
             self._log.error(event, next=f"claims nothing more, ends within {self._plan.grace:g} s")
         self._drain(event.replace("_", " "), self._plan.grace)
 

@@ -18,35 +18,39 @@ _FAILURES_IN_A_ROW = 3
 
 
 class Outage:
-    """One WARNING when calls to the store begin to fail, one INFO when they work again; pauses in between."""
+    """One WARNING when calls to the store begin to fail, one INFO when all kinds of them work again; pauses in between.
+
+    A store may answer one kind of call and not another (a full disk can be read): that's still one outage.
+    """
 
     def __init__(self, log: OutageLog, monotonic: Callable[[], float]) -> None:
         self._log = log
         self._monotonic = monotonic
+        self._failing: set[str] = set()
         self._pause = 0.0
         self._since = 0.0
         self.retry_at = float("-inf")
 
     @property
-    def is_on(self) -> bool:
-        return self._pause > 0
-
-    @property
     def pausing(self) -> bool:
         """Whether it's too early to call the store again."""
-        return self.is_on and self._monotonic() < self.retry_at
+        return bool(self._failing) and self._monotonic() < self.retry_at
 
-    def failed(self, error: BaseException) -> None:
+    def failed(self, call: str, error: BaseException) -> None:
         now = self._monotonic()
-        if not self.is_on:
+        if not self._failing:
+            self._pause = 0.0
             self._since = now
             self._log.warning("store_unavailable", reason=_words(error))
+        self._failing.add(call)
         self._pause = min(max(self._pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
         self.retry_at = now + self._pause
 
-    def worked(self) -> None:
-        if self.is_on:
-            self._pause = 0.0
+    def worked(self, call: str) -> None:
+        if call in self._failing:
+            self._failing.discard(call)
+            if self._failing:
+                return
             self._log.info("store_available", duration=round(self._monotonic() - self._since, 3))
 
 
@@ -90,9 +94,9 @@ class Settler:
             failed = self._write_together()
         self._apart = failed is not None
         if failed is None:
-            self._outage.worked()
+            self._outage.worked("settle")
         else:
-            self._outage.failed(failed)
+            self._outage.failed("settle", failed)
         written, self._written = self._written, []
         return written, failed
 

@@ -243,6 +243,8 @@ class QueueWorker:
     def _let_go(self, item: Written) -> None:
         attempt = item.attempt
         self._held.pop(attempt.claim.token, None)
+        if not self._held:
+            self._outage.worked("extend")  # there's nothing left for which it could be tried again
         if self._in_hand_file is not None:
             for slot in attempt.slots:
                 self._in_hand_file.end(slot)
@@ -254,8 +256,9 @@ class QueueWorker:
             try:
                 lost = self._leases.extend(list(self._held))
             except Exception as error:
-                self._outage.failed(error)
+                self._outage.failed("extend", error)
                 return
+            self._outage.worked("extend")
             for token in lost:
                 if token in self._held:
                     self._log.warning("lease_lost", task_id=token.task_id)
@@ -277,7 +280,9 @@ class QueueWorker:
                     self._accept(attempt)
         except Exception as error:
             self._looks.reap_at = float("-inf")
-            self._outage.failed(error)
+            self._outage.failed("reap", error)
+        else:
+            self._outage.worked("reap")
 
     def _claim(self) -> None:
         if self._suspects and not self._working:
@@ -295,9 +300,10 @@ class QueueWorker:
                 self._accept_all(claims)
             if len(claims) < room:
                 self._looks.plan(found=bool(claims))
-            self._outage.worked()
         except Exception as error:
-            self._outage.failed(error)
+            self._outage.failed("claim", error)
+        else:
+            self._outage.worked("claim")
 
     def _room(self) -> int:
         """How many tasks may be claimed now; 0 while it's better to wait for a batch worth a call."""
@@ -409,7 +415,7 @@ class QueueWorker:
             moments.append(self._heartbeat.next_at)
         if self._held:
             moments.append(self._leases.due_at)
-        if self._outage.is_on:
+        if self._outage.pausing:
             moments.append(self._outage.retry_at)
         elif not self._is_draining:
             moments.append(self._looks.reap_at)
