@@ -27,18 +27,17 @@ from .runtime.plan import Plan, wake_folder
 from .runtime.queue_table import QueueOptions, QueueTable
 from .runtime.quiet import hold_script, start_is_quiet
 from .runtime.settings import Settings
+from .runtime.starting import is_told_to_stop, made_folder
 from .runtime.viewing import View
 from .tasks.delaying import Delayed, Delaying, as_delayed, refuse_unknown, strategy_and_queue
 
 T = TypeVar("T", bound=type)
 
-_PACKAGE = __name__.partition(".")[0]
 _MISSING: Any = object()
 _UNSHAREABLE = (
     "this persister lives in one process's memory, so queue processes couldn't see its tasks: "
     'use a file ("sqlite:///tasks.db"), or test mode'
 )
-_OFF = ("", "0", "false", "no", "off")
 
 
 class Environment(Settings):
@@ -142,9 +141,9 @@ class Environment(Settings):
             return
         self._refuse_if_started("start() can't be called again")
         specs = self._queues.some(queues)
-        if not self.test_mode and not _is_told_to_stop():
+        if not self.test_mode and not is_told_to_stop():
             self._supervision = self._start_processes(specs)
-        self._started = True
+        self._started_in = os.getpid()
 
     def _start_processes(self, specs: list[QueueSpec]) -> Any:
         from .runtime.supervision import Supervision  # brings what only processes need
@@ -157,12 +156,13 @@ class Environment(Settings):
             registry=self._registry,
             max_task_bytes=self.max_task_bytes,
             logs=self.log_settings,
-            run_dir=_made_folder(self.run_folder()),
+            run_dir=made_folder(self.run_folder()),
             process_prefix=self.process_prefix,
             grace=self.grace,
             clock=self.clock,
         )
         supervision = Supervision(plan, start_method=self.start_method)
+        self._delaying.workers_have_begun = True
         supervision.start()
         return supervision
 
@@ -179,7 +179,7 @@ class Environment(Settings):
             if supervision is not None:
                 supervision.stop(self.grace if grace is None else grace)
         finally:
-            self._started = False
+            self._started = self._delaying.workers_have_begun = False
             self._bench.close()
             self._close_own_store()
 
@@ -382,22 +382,3 @@ def setup(persister: Any = None, define: Any = None, **settings: Any) -> Environ
     define(env)
     env.start()
     return env
-
-
-def _is_told_to_stop() -> bool:
-    if os.environ.get("PROCRASTINATE_STOP", "").strip().lower() in _OFF:
-        return False
-    import logging
-
-    logging.getLogger(_PACKAGE).warning("PROCRASTINATE_STOP is set: no queue process is started")
-    return True
-
-
-def _made_folder(path: str) -> str:
-    try:
-        os.makedirs(path, exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(
-            f"run_dir {path!r} can't be made: {error} (set run_dir to a writable folder)"
-        ) from error
-    return path

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.codec import Codec
-from ..core.errors import MalformedTaskError
+from ..core.errors import MalformedTaskError, UntrustedTaskError
 from ..core.instants import Instant, epoch_seconds, round_expire_at, round_run_at
 from ..core.task import NewTask
 from ..runtime.queue_table import did_you_mean
@@ -54,11 +54,19 @@ class Delaying:
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._check = StrategyCheck()
+        self.workers_have_begun = False
+        """Whether there are queue processes, which won't learn of classes that are only seen from now on."""
 
     def new_task(self, queue: str, delayed: Delayed, now: float) -> NewTask:
         """Raises MalformedTaskError, PayloadError, TypeError or ValueError, naming what is to be put right."""
         run_at, expire_at = instants(delayed.run_at, delayed.expire_at, now)
         self._check(delayed.task)
+        cls = type(delayed.task)
+        if self.workers_have_begun and not self._codec.registry.trusts(cls):
+            raise UntrustedTaskError(
+                f"{cls.__name__} is of {cls.__module__!r}, which the queue processes don't trust: list its package in "
+                "Environment(trust=[...]), or register it with env.task before start()"
+            )
         text = self._codec.checked_dump(delayed.task)
         return NewTask(queue=queue, run_at=run_at, initial_run_at=run_at, expire_at=expire_at, task=text)
 
