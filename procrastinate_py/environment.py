@@ -105,10 +105,7 @@ class Environment(Settings):
 
     def store(self) -> Store:
         """This process's persister, and what it can do."""
-        store = self._source.open()
-        if self._supervision is not None and not store.is_shareable:
-            raise ConfigurationError(_UNSHAREABLE)
-        return store
+        return self._source.open()
 
     def now(self) -> float:
         """The time that tasks are due by: the store's clock where it has one, else the environment's."""
@@ -148,7 +145,8 @@ class Environment(Settings):
     def _start_processes(self, specs: list[QueueSpec]) -> Any:
         from .runtime.supervision import Supervision  # brings what only processes need
 
-        if not self._source.is_shareable():
+        # Here, where it reaches whoever starts it, and not in a queue's log: a factory may give something else.
+        if not self._source.open().is_shareable:
             raise ConfigurationError(_UNSHAREABLE)
         plan = Plan(
             queues=tuple(specs),
@@ -179,14 +177,17 @@ class Environment(Settings):
             if supervision is not None:
                 supervision.stop(self.grace if grace is None else grace)
         finally:
-            self._started = self._delaying.workers_have_begun = False
+            self._started_in = None
+            self._delaying.workers_have_begun = False
             self._bench.close()
             self._close_own_store()
 
     def _close_own_store(self) -> None:
-        """An instance that was given is its giver's to close."""
+        """An instance that was given is its giver's to close; tasks in memory would be gone."""
         store = self._source.opened()
-        if store is not None and store.persister is not self.persister and isinstance(store.persister, Closing):
+        if store is None or store.persister is self.persister or not store.is_shareable:
+            return
+        if isinstance(store.persister, Closing):
             store.persister.close()
 
     def __enter__(self) -> Self:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from ..core.codec import Codec
 from ..core.errors import TestModeError
@@ -19,7 +19,9 @@ from .persister_source import Store
 from .sole_consumer import SoleConsumer
 from .worker import QueueWorker
 
+_PACKAGE = __name__.partition(".")[0]
 _OWNER = "test-mode"
+_TOLD_BY_OUTCOME = ("fail", "final_fail")
 _NEVER_FRESH = -1.0
 
 
@@ -30,6 +32,7 @@ class Bench:
         self._codec = codec
         self._workers: dict[str, tuple[QueueSpec, Store, QueueWorker]] = {}
         self._acting = threading.Lock()
+        weakref.finalize(self, _close_all, self._workers)
 
     def act(self, store: Store, specs: Sequence[QueueSpec]) -> list[Outcome]:
         """One due task on each queue, in this order. Raises what the store raises, and TestModeError where a task's
@@ -64,9 +67,7 @@ class Bench:
 
     def close(self) -> None:
         """Lets the workers' idle threads end."""
-        while self._workers:
-            _, (_, _, worker) = self._workers.popitem()
-            worker.close()
+        _close_all(self._workers)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -94,21 +95,52 @@ class Bench:
         return worker
 
     def _new_worker(self, store: Store, spec: QueueSpec) -> QueueWorker:
+        log = ApplicationLog(spec.name)
         return QueueWorker(
             spec=spec,
             store=store.capabilities.leasing
-            or SoleConsumer(store.persister, now=store.now, fresh_for=_NEVER_FRESH, warn=_untold),
+            or SoleConsumer(
+                store.persister,
+                now=store.now,
+                fresh_for=_NEVER_FRESH,
+                warn=lambda problem: log.warning("row_skipped", reason=problem),
+            ),
             codec=self._codec,
             now=store.now,
             # The machine's: a body's time limit must hold while a test's calendar stands still.
             monotonic=SystemClock().monotonic,
-            log=QueueLog(LogSettings(), spec.name),
+            log=log,
             owner=_OWNER,
         )
 
 
-def _untold(problem: str) -> Any:
-    """Test mode has no log."""
+class ApplicationLog(QueueLog):
+    """Test mode has no log file: what nobody would learn of by an outcome goes to the application's own logging."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(LogSettings(), queue)
+
+    def warning(self, event: str, **fields: object) -> None:
+        self._tell("warning", event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        self._tell("error", event, fields)
+
+    def _tell(self, level: str, event: str, fields: dict[str, object]) -> None:
+        if event in _TOLD_BY_OUTCOME:
+            return
+        import logging  # here, since few tests ever need it
+
+        error = fields.pop("error", None)
+        told = " ".join(f"{name}={value!r}" for name, value in {"queue": self.queue, **fields}.items())
+        write = getattr(logging.getLogger(_PACKAGE), level)
+        write("%s %s", event, told, exc_info=error if isinstance(error, BaseException) else None)
+
+
+def _close_all(workers: dict[str, tuple[QueueSpec, Store, QueueWorker]]) -> None:
+    while workers:
+        _, (_, _, worker) = workers.popitem()
+        worker.close()
 
 
 def _next_run_at(inspecting: Inspecting, specs: Sequence[QueueSpec], now: float, until: float) -> float | None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from ..core.lease import TaskId
 from ..persisters import MemoryPersister, open_persister
@@ -98,13 +99,6 @@ class PersisterSource:
         """This process's store, if it has been opened."""
         return self._stores.get(os.getpid())
 
-    def is_shareable(self) -> bool:
-        """False where it's known, without calling a factory, that other processes couldn't see what is stored."""
-        store = self.opened()
-        if store is None and not _is_factory(self.given):
-            store = self.open()
-        return getattr(self.given, "is_shareable", True) is not False if store is None else store.is_shareable
-
     def _make(self) -> Store:
         persister = self._persister()
         check_floor(persister)
@@ -144,6 +138,7 @@ def _is_factory(given: Any) -> bool:
 
 def anchored(url: str, folder: str) -> str:
     """A relative SQLite URL as an absolute one."""
-    if url.startswith(_SQLITE) and len(url) > len(_SQLITE) and not url.startswith(_SQLITE + "/"):
-        return _SQLITE + os.path.join(folder, url.removeprefix(_SQLITE))
-    return url
+    path = url.removeprefix(_SQLITE)
+    if path in ("", url, ":memory:") or path.startswith("/"):
+        return url
+    return _SQLITE + os.path.join(quote(folder), path)

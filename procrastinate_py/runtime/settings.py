@@ -148,7 +148,7 @@ class Settings:
 
     def __init__(self, values: dict[str, Any]) -> None:
         self._values: dict[str, Any] = {}
-        self._started = False
+        self._started_in: int | None = None
         self._made_in = os.getcwd()
         self._logs = LogSettings()
         for name, value in values.items():
@@ -172,8 +172,13 @@ class Settings:
     def _changed(self, name: str) -> None:
         """For what depends on a setting."""
 
+    @property
+    def _has_started(self) -> bool:
+        """A fork of a process that has started it hasn't."""
+        return self._started_in == os.getpid()
+
     def _refuse_if_started(self, what: str) -> None:
-        if self._started:
+        if self._has_started:
             raise AlreadyStartedError(f"{what}: the environment has started (stop() it first)")
 
     @property
