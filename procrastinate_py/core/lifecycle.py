@@ -183,6 +183,8 @@ def apply(record: TaskRecord, transition: Transition) -> TaskRecord | None:
                 last_fail_at=transition.last_fail_at,
                 last_error=transition.last_error,
                 task=record.task if transition.task is None else transition.task,
+                closed_as=None,
+                closed_at=None,
                 lease=None,
             )
         case Close():
