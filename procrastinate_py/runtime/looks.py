@@ -40,6 +40,13 @@ class Looks:
         self.next_at = _AT_ONCE
         self._is_poll = False
 
+    def expect(self, run_at: float) -> None:
+        """A task that was in hand has been put off until then."""
+        at = self._monotonic() + max(0.0, run_at - self._now())
+        if at < self.next_at:
+            self.next_at = at
+            self._is_poll = False
+
     def is_worth_a_claim(self) -> bool:
         """Whether it's time, and something is known to be due, or a look for its own sake finds that it is."""
         if self._monotonic() < self.next_at:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..core.codec import Codec
 from ..core.lease import LeaseToken
-from ..core.lifecycle import Interrupted, Release, TimedOut, is_suspect
+from ..core.lifecycle import Interrupted, Release, Reschedule, TimedOut, is_suspect
 from ..core.outcome import Outcome
 from ..core.queue import QueueSpec
 from ..core.task import Claim
@@ -245,6 +245,10 @@ class QueueWorker:
         self._held.pop(attempt.claim.token, None)
         if not self._held:
             self._outage.worked("extend")  # there's nothing left for which it could be tried again
+        if isinstance(attempt.decided, Reschedule):
+            self._looks.expect(attempt.decided.run_at)
+        elif isinstance(attempt.decided, Release):
+            self._looks.at_once()
         if self._in_hand_file is not None:
             for slot in attempt.slots:
                 self._in_hand_file.end(slot)
@@ -408,6 +412,8 @@ class QueueWorker:
         self._asleep = False
 
     def _next_tick_at(self, now: float) -> float:
+        if self._suspects and not self._working and not self._is_draining:
+            return now
         moments = [self._watch.next_at, now + _LONGEST_WAIT]
         if self._executor.waiting:
             moments.append(now + _LINGER)

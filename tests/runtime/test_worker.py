@@ -493,3 +493,28 @@ def test_before_a_task_begins_its_deadline_is_announced() -> None:
         running.stop.drain("", 0)
         running.wait_ended()
     assert [value for kind, value in running.events.said if kind == "alive"][-1] is None
+
+
+class FailsOnce(Notes):
+    tries = 0
+
+    def run(self) -> None:
+        self.tries += 1
+        SEEN.append(self.tries)
+        if self.tries == 1:
+            raise ValueError("not yet")
+
+
+@pytest.mark.parametrize("floor", [False, True])
+def test_a_retry_is_worked_when_it_is_due_not_a_period_later(floor: bool) -> None:
+    """E27, E17"""
+    bench = Bench(floor=floor, backoff=lambda n: 3, update_period=1000)
+    ticks = [0.0]
+    worker = bench.make_worker(monotonic=lambda: ticks[0])
+    bench.delay(FailsOnce("a"))
+    worker.step()
+    while not worker.holds_nothing:
+        threading.Event().wait(0.01)
+        worker.step()
+    worker.step()
+    assert worker._next_tick_at(ticks[0]) == 3.0
