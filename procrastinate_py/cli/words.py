@@ -35,7 +35,7 @@ def relative(at: float | None, now: float) -> str:
         return "-"
     if abs(at - now) < 1:
         return "now"
-    return f"in {duration(at - now)}" if at > now else f"{duration(at - now)} ago"
+    return f"in {duration(math.ceil(at - now))}" if at > now else f"{duration(at - now)} ago"
 
 
 def absolute(at: float | None) -> str:
