@@ -180,7 +180,12 @@ def _statements(version: int) -> Iterator[str]:
     from importlib.resources import files  # slow to import, and needed only where a schema moves
 
     statement = ""
-    for line in files(__package__).joinpath(f"schema/{version:04d}.sql").read_text(encoding="utf-8").splitlines():
+    for line in (
+        files("procrastinate_py.persisters")
+        .joinpath(f"schema/{version:04d}.sql")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    ):
         statement += f"{line}\n"
         if line.endswith(";"):
             yield statement

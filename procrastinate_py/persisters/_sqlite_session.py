@@ -113,10 +113,12 @@ class Session:
         self.inserts = SharedCommits(self.durable)
 
     def close(self) -> None:
-        """Does nothing in a fork's child: closing an inherited SQLite file would drop locks."""
-        if self.pid == os.getpid():
-            for connection in (self.durable, self.brisk, self.reading):
-                connection.close()
+        """In a fork's child it abandons them instead: closing an inherited SQLite file would drop locks."""
+        if self.pid != os.getpid():
+            self.abandon()
+            return
+        for connection in (self.durable, self.brisk, self.reading):
+            connection.close()
 
     def abandon(self) -> None:
         _abandoned.append(self)

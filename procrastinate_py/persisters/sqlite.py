@@ -193,7 +193,7 @@ class SQLitePersister:
     def __reduce__(self) -> Any:
         if not self.is_shareable:
             raise TypeError("an SQLite database in memory can't be sent to another process: give it a file")
-        return SQLitePersister, (self.path,)
+        return type(self), (self.path,)
 
     # --- connections and rows
 

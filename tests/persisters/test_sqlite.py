@@ -415,6 +415,24 @@ def test_a_forks_child_abandons_its_parents_connections(store: SQLitePersister) 
     assert store.create_task(new().as_mapping()) == 3
 
 
+def test_a_forks_child_that_closes_the_store_leaves_its_parents_connections_open(store: SQLitePersister) -> None:
+    """U31"""
+    store.create_many([new()])
+    raw = store._session().durable._raw
+    assert raw is not None
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            store.close()
+            gc.collect()
+            code = 0 if raw.execute("SELECT count(*) FROM tasks").fetchone() == (1,) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(store.select()) == 1
+
+
 def test_a_store_in_memory_is_refused_in_a_forks_child() -> None:
     """U31"""
     with closing(SQLitePersister(":memory:")) as store:
