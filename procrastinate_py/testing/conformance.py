@@ -144,7 +144,7 @@ class PersisterConformance:
 
     def make_persister(self, clock: FakeClock) -> Any:
         """A persister with an empty store, at each call. It goes by ``clock`` where it has leases."""
-        raise NotImplementedError(f"{type(self).__name__} must define make_persister(self, clock)")
+        raise TypeError(f"{type(self).__name__} must define make_persister(self, clock)")
 
     def reopen(self, persister: Any) -> Any:
         """Another persister on the same store, as a restarted process would open it; where it outlives one."""
