@@ -77,8 +77,8 @@ class _Reader:
 
 
 def _optional_int(value: object) -> int | None:
-    if value is None:
-        return None
+    if value is None or type(value) is int:
+        return value
     if isinstance(value, bool):
         raise ValueError("a bool is no number here")
     if isinstance(value, int):

@@ -20,6 +20,7 @@ from ..ports.persister import IncompleteSettle, Persister
 from .in_hand import key_of
 
 _RUN_AT = attrgetter("run_at")
+_RUN_AT_AND_ID = attrgetter("run_at", "id")
 
 
 class SoleConsumer:
@@ -44,7 +45,6 @@ class SoleConsumer:
         self._read_at = float("-inf")
         self._read_since_look = False
         self._held: dict[TaskId, Claim] = {}
-        self._written: set[LeaseToken] = set()
         self._tokens = itertools.count()
         self._unreadable: set[str] = set()
 
@@ -63,10 +63,9 @@ class SoleConsumer:
     def settle(self, settlements: Sequence[tuple[LeaseToken, Transition]]) -> Sequence[LeaseToken]:
         failures: dict[LeaseToken, BaseException] = {}
         lost: list[LeaseToken] = []
+        held = self._held
         for token, transition in settlements:
-            if token in self._written:
-                continue
-            claim = self._held.get(token.task_id)
+            claim = held.get(token.task_id)
             if claim is None or claim.token != token:
                 lost.append(token)
                 continue
@@ -75,13 +74,9 @@ class SoleConsumer:
             except Exception as error:
                 failures[token] = error
             else:
-                self._written.add(token)
+                del held[token.task_id]
         if failures:
             raise IncompleteSettle(failures)
-        for token, _ in settlements:
-            if token in self._written:
-                self._written.discard(token)
-                self._held.pop(token.task_id, None)
         return lost
 
     def lapsed(
@@ -107,6 +102,13 @@ class SoleConsumer:
         due: dict[TaskId, TaskRecord] = {}
         coming: float | None = None
         for row in self._persister.read_tasks(queue):
+            if type(row) is dict:  # by far the most: what isn't due costs no record
+                run_at = row.get("run_at")
+                if run_at is None:
+                    continue
+                if type(run_at) is int and run_at > now:
+                    coming = run_at if coming is None or run_at < coming else coming
+                    continue
             try:
                 record = record_from_row(queue, row, now)
             except UnreadableRowError as error:
@@ -148,7 +150,7 @@ def _in_order(records: Iterable[TaskRecord]) -> list[TaskRecord]:
     """By run_at, then id; ids that can't be compared with each other keep the order in which they were read."""
     found = list(records)
     try:
-        found.sort(key=lambda record: (record.run_at, record.id))
+        found.sort(key=_RUN_AT_AND_ID)
     except TypeError:
         found.sort(key=_RUN_AT)
     return found
