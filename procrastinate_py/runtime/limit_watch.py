@@ -59,7 +59,8 @@ class LimitWatch:
             ),
             now + self._shortest if working else NEVER,
             now + _TRY_EVERY if late else NEVER,
-            min((since + self._grace for since in self._stuck.values()), default=NEVER),
+            # Not what has passed: from then on the process is drained, and needs no more looks for that.
+            min((end for since in self._stuck.values() if (end := since + self._grace) > now), default=NEVER),
         )
         return unheeding
 
