@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from ..core.codec import Codec
-from ..core.lease import LeaseToken
-from ..core.lifecycle import Interrupted, Release, Reschedule, TimedOut, is_suspect
+from ..core.lifecycle import Interrupted, Release, Reschedule, TimedOut
 from ..core.outcome import Outcome
 from ..core.queue import QueueSpec
 from ..core.task import Claim
@@ -20,6 +19,7 @@ from ..ports.persister import Leasing
 from .attempt import NEVER, Attempt, AttemptRunner, timeout_error
 from .events import Events, Heartbeat, Unheard
 from .executor import Executor
+from .hand import Hand
 from .in_hand import InHandFile, LastWords
 from .inbox import Inbox
 from .lease_keeper import LEASE_FOR, LeaseKeeper
@@ -38,7 +38,6 @@ _LAST_WORDS = 1.0
 """Seconds that interrupted bodies get to end when the worker stops."""
 _BATCH = 64
 _LINGER = 0.01
-_LONGEST_BEHIND = 1.0
 _LONGEST_WAIT = 3600.0
 
 
@@ -50,6 +49,12 @@ class Exit(enum.Enum):
 
 class QueueWorker:
     """``now`` is the store's clock where it has one; ``monotonic`` is always this machine's."""
+
+    _asleep = False
+    _stop: StopToken | None = None
+    _drain_begun = False
+    _give_up_at: float | None = None
+    _must_replace = False
 
     def __init__(
         self,
@@ -86,23 +91,12 @@ class QueueWorker:
             spec=spec, codec=codec, now=now, monotonic=monotonic, log=log, in_hand=in_hand, finished=self._finished
         )
         self._executor = executor(runner.perform, spec.max_tasks, f"{spec.name}-body")
+        self._hand = Hand(self._executor, self._watch, self._heartbeat, monotonic, in_hand)
         self._done: deque[Attempt] = deque()
-        self._held: dict[LeaseToken, Attempt] = {}
-        """Everything in hand: claimed and not settled yet."""
-        self._working: dict[Attempt, None] = {}
-        """Handed to the executor and not finished, oldest first."""
-        self._suspects: deque[Attempt] = deque()
         self._last_words: tuple[LastWords, str | None] | None = None
         self._busy_reap_at = float("-inf")
-        self._handed_over_at = 0.0
-        self._alone: Attempt | None = None
         self._acted = threading.Event()
         self._wake: Callable[[], None] = self._acted.set
-        self._asleep = False
-        self._stop: StopToken | None = None
-        self._drain_begun = False
-        self._give_up_at: float | None = None
-        self._must_replace = False
 
     # --- what a process, a test or a simulation calls
 
@@ -124,7 +118,7 @@ class QueueWorker:
             self._reap()
             self._claim()
             self._free_those_behind()
-        self._heartbeat.beat(self._earliest_limit if self._working else None)
+        self._heartbeat.beat(self._earliest_limit if self._hand.working else None)
 
     def work(self, inbox: Inbox, stop: StopToken) -> Exit:
         """Until told to stop, or until the process has to be replaced."""
@@ -142,7 +136,7 @@ class QueueWorker:
     @property
     def holds_nothing(self) -> bool:
         """Whether everything that was ever claimed here has been settled."""
-        return not self._held
+        return not self._hand.held
 
     def act(self) -> Outcome | None:
         """Test mode's: works one due task to its end. Raises what the store raises; an outcome that couldn't be
@@ -154,12 +148,12 @@ class QueueWorker:
         if not claims:
             return None
         self._wake = self._acted.set
-        self._hand_over(Attempt(claims[0]))
-        while self._working:
+        self._hand.hand_over(Attempt(claims[0]))
+        while self._hand.working:
             self._acted.clear()
             self._enforce_limits()
             self._collect()
-            if self._working:
+            if self._hand.working:
                 self._asleep = True
                 self._acted.wait(min(max(0.0, self._watch.next_at - self._monotonic()), _LONGEST_WAIT))
         return self._settle_or_raise()[0]
@@ -175,12 +169,12 @@ class QueueWorker:
         return self._stop is not None and self._stop.level is not StopLevel.NONE
 
     def _earliest_limit(self) -> float:
-        return self._watch.earliest(self._working)
+        return self._watch.earliest(self._hand.working)
 
     def _enforce_limits(self) -> None:
         if self._monotonic() < self._watch.next_at:
             return
-        for attempt in self._watch.overdue(self._working):
+        for attempt in self._watch.overdue(self._hand.working):
             self._take_over(attempt)
         if self._watch.must_replace and not self._must_replace:
             self._must_replace = True
@@ -195,7 +189,7 @@ class QueueWorker:
         record = attempt.claim.record
         self._log.warning("body_left_behind", task_id=record.id, attempt=record.attempts + 1)
         self._watch.taken_over(attempt)
-        del self._working[attempt]
+        self._hand.finished(attempt)
         if attempt.decided is not None:
             self._settler.add(attempt)  # a hook that won't end: what it was called for is decided already
             return
@@ -203,11 +197,7 @@ class QueueWorker:
         error = timeout_error(record.id, self._spec.timeout)
         error.add_note(f"It was still here when its time was over:\n{attempt.guard.stack()}")
         ending = TimedOut(error=error, not_before=not_before)
-        successor = Attempt(attempt.claim, ending)
-        successor.slots.extend(attempt.slots)
-        self._held[attempt.claim.token] = successor
-        self._working[successor] = None
-        self._executor.submit_apart(successor)
+        self._hand.replace(attempt, Attempt(attempt.claim, ending))
 
     def _finished(self, attempt: Attempt) -> None:
         """In a body thread."""
@@ -220,7 +210,7 @@ class QueueWorker:
         done = self._done
         for _ in range(len(done)):
             attempt = done.popleft()
-            self._working.pop(attempt, None)
+            self._hand.finished(attempt)
             self._settler.add(attempt)
 
     def _settle(self) -> None:
@@ -242,8 +232,8 @@ class QueueWorker:
 
     def _let_go(self, item: Written) -> None:
         attempt = item.attempt
-        self._held.pop(attempt.claim.token, None)
-        if not self._held:
+        self._hand.let_go(attempt)
+        if not self._hand.held:
             self._outage.worked("extend")  # there's nothing left for which it could be tried again
         if isinstance(attempt.decided, Reschedule):
             self._looks.expect(attempt.decided.run_at)
@@ -256,15 +246,17 @@ class QueueWorker:
             self._log.warning("lease_lost", task_id=attempt.claim.record.id)
 
     def _extend_leases(self) -> None:
-        if self._held and self._monotonic() >= self._leases.due_at:
+        if self._hand.held and self._monotonic() >= self._leases.due_at:
+            until = self._leases.until
             try:
-                lost = self._leases.extend(list(self._held))
+                lost = self._leases.extend(list(self._hand.held))
             except Exception as error:
                 self._outage.failed("extend", error)
                 return
             self._outage.worked("extend")
+            self._hand.extended(lost, until)
             for token in lost:
-                if token in self._held:
+                if token in self._hand.held:
                     self._log.warning("lease_lost", task_id=token.task_id)
 
     def _reap(self) -> None:
@@ -274,14 +266,14 @@ class QueueWorker:
         try:
             if self._last_words is not None:
                 for attempt in self._reaper.left_by(*self._last_words):
-                    self._accept(attempt)
+                    self._hand.accept(attempt)
                 self._last_words = None
                 if self._in_hand_file is not None:
                     self._in_hand_file.recovered()
             if self._monotonic() >= self._looks.reap_at:
                 self._looks.reap_at = NEVER
                 for attempt in self._reaper.lapsed():
-                    self._accept(attempt)
+                    self._hand.accept(attempt)
         except Exception as error:
             self._looks.reap_at = float("-inf")
             self._outage.failed("reap", error)
@@ -289,8 +281,7 @@ class QueueWorker:
             self._outage.worked("reap")
 
     def _claim(self) -> None:
-        if self._suspects and not self._working:
-            self._hand_over(self._suspects.popleft(), alone=True)
+        if self._hand.hand_over_suspect():
             return
         room = self._room()
         if room <= 0:
@@ -298,10 +289,11 @@ class QueueWorker:
         try:
             if not self._looks.is_worth_a_claim():
                 return
+            until = self._leases.until
             claims = self._store.claim(self._spec.name, self._owner, room, self._leases.lease_for)
             if claims:
                 self._events.claimed(len(claims))
-                self._accept_all(claims)
+                self._accept_all(claims, until)
             if len(claims) < room:
                 self._looks.plan(found=bool(claims))
         except Exception as error:
@@ -311,61 +303,42 @@ class QueueWorker:
 
     def _room(self) -> int:
         """How many tasks may be claimed now; 0 while it's better to wait for a batch worth a call."""
-        if self._suspects or self._alone in self._working or self._settler.unwritten or self._outage.pausing:
+        if self._hand.is_reserved or self._settler.unwritten or self._outage.pausing:
             return 0
         target = self._spec.max_tasks + self._pace.prefetch
-        room = target - len(self._working) - self._watch.stuck
+        room = target - len(self._hand.working) - self._watch.stuck
         if room < min(_BATCH, target // 2) and self._executor.waiting:
             return 0
         return room
 
-    def _accept_all(self, claims: Sequence[Claim]) -> None:
-        if not self._held:
+    def _accept_all(self, claims: Sequence[Claim], until: float) -> None:
+        if not self._hand.held:
             self._leases.begin()
             self._pace.begin()
         for claim in claims:
-            self._accept(Attempt(claim))
+            attempt = Attempt(claim)
+            attempt.leased_until = until
+            self._hand.accept(attempt)
         if self._monotonic() >= self._busy_reap_at:
             self._busy_reap_at = self._monotonic() + self._leases.lease_for / 3
             self._looks.reap_at = float("-inf")
 
-    def _accept(self, attempt: Attempt) -> None:
-        if attempt.given is None and is_suspect(attempt.claim.record):
-            self._held[attempt.claim.token] = attempt
-            self._suspects.append(attempt)
-        else:
-            self._hand_over(attempt)
-
-    def _hand_over(self, attempt: Attempt, *, alone: bool = False) -> None:
-        if not self._working:
-            self._heartbeat.begin(self._watch.soonest_limit)
-        self._watch.begin()
-        self._held[attempt.claim.token] = attempt
-        self._working[attempt] = None
-        if alone:
-            self._alone = attempt
-        self._handed_over_at = self._monotonic()
-        self._executor.submit(attempt, len(self._working))
-
     def _free_those_behind(self) -> None:
-        """What was held beyond the free threads, and isn't being begun since those are slow, goes back to all."""
-        if self._executor.waiting and self._monotonic() - self._handed_over_at > _LONGEST_BEHIND:
+        behind = self._hand.take_back_those_behind()
+        if behind:
             self._pace.stalled()
-            self._hand_back(self._executor.take_back())
+            self._hand_back(behind)
 
     def _hand_back(self, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:
-            self._working.pop(attempt, None)
             if attempt.given is not None:
-                self._hand_over(attempt)  # what became of it is known: only its hook is missing
+                self._hand.hand_over(attempt)  # what became of it is known: only its hook is missing
             elif attempt.judge(Interrupted(), Release()):
                 self._settler.add(attempt)
 
     def _begin_drain(self, stop: StopToken) -> None:
         self._events.stopping()
-        self._hand_back(self._executor.take_back())
-        self._hand_back(self._suspects)
-        self._suspects.clear()
+        self._hand_back(self._hand.take_back_unbegun())
 
     def _drain(self, stop: StopToken) -> bool:
         """Whether all is done that can be done."""
@@ -373,7 +346,7 @@ class QueueWorker:
             self._drain_begun = True
             self._begin_drain(stop)
             self._settle()
-        if not self._working and not self._settler.unwritten:
+        if not self._hand.working and not self._settler.unwritten:
             return True
         now = self._monotonic()
         if now < stop.deadline:
@@ -386,7 +359,7 @@ class QueueWorker:
         return self._give_up()
 
     def _interrupt_all(self) -> None:
-        for attempt in self._working:
+        for attempt in self._hand.working:
             limit = attempt.limit
             if limit is not None:
                 attempt.stopping = True
@@ -394,8 +367,8 @@ class QueueWorker:
 
     def _give_up(self) -> bool:
         """The process ends with these threads still in a body: their tasks go back first."""
-        for attempt in [attempt for attempt in self._working if attempt.disown()]:
-            del self._working[attempt]
+        for attempt in [attempt for attempt in self._hand.working if attempt.disown()]:
+            self._hand.finished(attempt)
             if attempt.decided is None:
                 attempt.decided = Release()
             self._settler.add(attempt)
@@ -412,14 +385,14 @@ class QueueWorker:
         self._asleep = False
 
     def _next_tick_at(self, now: float) -> float:
-        if self._suspects and not self._working and not self._is_draining:
+        if self._hand.may_begin_suspect and not self._is_draining:
             return now
         moments = [self._watch.next_at, now + _LONGEST_WAIT]
         if self._executor.waiting:
             moments.append(now + _LINGER)
-        if self._working:
+        if self._hand.working:
             moments.append(self._heartbeat.next_at)
-        if self._held:
+        if self._hand.held:
             moments.append(self._leases.due_at)
         if self._outage.pausing:
             moments.append(self._outage.retry_at)
