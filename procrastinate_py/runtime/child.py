@@ -27,9 +27,9 @@ from .pipes import EventPipe, LineReader, QueuePipes
 from .plan import Plan, wake_folder
 from .settler import Outage
 from .sole_consumer import SoleConsumer
-from .stop import StopLevel, StopToken
+from .stop import Exit, StopLevel, StopToken
 from .supervisor import MARGIN
-from .worker import Exit, QueueWorker
+from .worker import QueueWorker
 
 _LOOK_AT_LOCK_EVERY = 1.0
 _MOST_PROCESSES = 1000

@@ -1,4 +1,4 @@
-"""What tells a worker to stop, and how fast."""
+"""What tells a worker to stop and how fast, and what it answers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ class StopLevel(enum.IntEnum):
     """Claim nothing more, hand back what hasn't begun, let what runs finish until the grace has passed."""
     NOW = 2
     """Interrupt what runs and hand it back."""
+
+
+class Exit(enum.Enum):
+    STOPPED = "stopped"
+    REPLACE = "replace"
+    """A body wouldn't end: this process must go, and another take its place."""
 
 
 class StopToken:

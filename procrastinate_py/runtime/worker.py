@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import enum
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -29,7 +28,7 @@ from .looks import Looks
 from .pace import Pace
 from .reaper import Reaper
 from .settler import Outage, Settler, Written
-from .stop import StopLevel, StopToken
+from .stop import Exit, StopLevel, StopToken
 
 REPLACE_WITHIN = 30.0
 """Seconds after its limit by which a body that won't end is gone, and its process with it."""
@@ -39,12 +38,6 @@ _LAST_WORDS = 1.0
 _BATCH = 64
 _LINGER = 0.01
 _LONGEST_WAIT = 3600.0
-
-
-class Exit(enum.Enum):
-    STOPPED = "stopped"
-    REPLACE = "replace"
-    """A body wouldn't end: this process must go, and another take its place."""
 
 
 class QueueWorker:

@@ -14,7 +14,7 @@ from procrastinate_py.core.errors import TaskTimeoutError, WorkerDiedError
 from procrastinate_py.core.task import TaskState
 from procrastinate_py.runtime.deaths import HUNG
 from procrastinate_py.runtime.in_hand import BODY, RECOVERY, Begun, InHandFile, LastWords, key_of
-from procrastinate_py.runtime.worker import Exit
+from procrastinate_py.runtime.stop import Exit
 
 from .workbench import PATIENCE, START, Bench, Running
 

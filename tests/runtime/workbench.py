@@ -16,8 +16,8 @@ from procrastinate_py.runtime.events import Unheard
 from procrastinate_py.runtime.inbox import Inbox
 from procrastinate_py.runtime.logs import LogSettings, QueueLog
 from procrastinate_py.runtime.sole_consumer import SoleConsumer
-from procrastinate_py.runtime.stop import StopToken
-from procrastinate_py.runtime.worker import Exit, QueueWorker
+from procrastinate_py.runtime.stop import Exit, StopToken
+from procrastinate_py.runtime.worker import QueueWorker
 from procrastinate_py.testing.clock import FakeClock
 
 START = 1_800_000_000
