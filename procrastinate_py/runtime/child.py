@@ -18,7 +18,7 @@ from ..persisters._wake import WakeDirectory
 from ..ports.clock import SystemClock
 from ..ports.persister import WakeListener
 from .deaths import REPLACE
-from .forking import CRASHED, end_process, heed_group_signals
+from .forking import CRASHED, end_process, let_forks_be_terminated
 from .in_hand import InHandFile
 from .inbox import Inbox
 from .logs import QueueLog
@@ -42,7 +42,7 @@ def run_queue_process(plan: Plan, index: int, pipes: QueuePipes, cause: str | No
     spec = plan.queues[index]
     prefix = f"{plan.process_prefix}-" if plan.process_prefix else ""
     setproctitle(f"{prefix}{spec.name}-queue-worker")
-    os.register_at_fork(after_in_child=heed_group_signals)
+    let_forks_be_terminated()
     end_process(QueueProcess(plan, spec, pipes, cause).run())
 
 
@@ -176,6 +176,7 @@ class QueueProcess:
         for line in self._orders.lines():
             order, _, value = line.partition(" ")
             if order == "drain":
+                self._log.info("draining", grace=float(value))
                 self._drain("told to stop", float(value))
             elif order == "now":
                 self._stop.now("told to stop at once")

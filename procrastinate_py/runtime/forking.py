@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from types import FrameType
@@ -73,10 +74,25 @@ def outlive_group_signals() -> None:
         signal.signal(number, _do_nothing)
 
 
-def heed_group_signals() -> None:
-    """For what a task forks: it can be terminated like any process."""
-    for number in GROUP_SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
+def let_forks_be_terminated() -> None:
+    """From now on, what this process forks heeds the group's signals, like any process.
+
+    They wait while a fork is under way: one that came at its very beginning would still meet the parent's handlers.
+    """
+    blocked = threading.local()
+
+    def before() -> None:
+        blocked.mask = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
+
+    def in_child() -> None:
+        for number in GROUP_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        after()
+
+    def after() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked.mask)
+
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=in_child)
 
 
 def _do_nothing(_number: int, _frame: FrameType | None) -> None:

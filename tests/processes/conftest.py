@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -72,7 +73,11 @@ class Application:
         self.process.kill()
         for pid in in_session(self.pid):
             os.kill(pid, signal.SIGKILL)
-        self.process.communicate(timeout=SAFETY)
+        self.process.wait(SAFETY)
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
         eventually(lambda: not in_session(self.pid))
 
 
