@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from .core.codec import MAX_TASK_BYTES, Codec
 from .core.errors import ConfigurationError, TestModeError
@@ -19,7 +19,6 @@ from .persisters._wake import WakeDirectory
 from .ports.clock import Clock
 from .ports.persister import Closing
 from .ports.strategy import Strategy
-from .runtime.bench import Bench
 from .runtime.caller import trust_of_the_caller
 from .runtime.movable_time import mover_of
 from .runtime.persister_source import PersisterSource, Store
@@ -30,6 +29,9 @@ from .runtime.settings import Settings
 from .runtime.starting import is_told_to_stop, made_folder
 from .runtime.viewing import View
 from .tasks.delaying import Delayed, Delaying, as_delayed, refuse_unknown, strategy_and_queue
+
+if TYPE_CHECKING:
+    from .runtime.bench import Bench
 
 T = TypeVar("T", bound=type)
 
@@ -80,7 +82,7 @@ class Environment(Settings):
     def _make_codec(self) -> None:
         self._codec = Codec(self._registry, self.max_task_bytes)
         self._delaying = Delaying(self._codec)
-        self._bench = Bench(self._codec)
+        self._bench: Bench | None = None
 
     def _make_source(self) -> None:
         self._source = PersisterSource(self.persister, clock=self.clock, test_mode=self.test_mode)
@@ -179,7 +181,8 @@ class Environment(Settings):
         finally:
             self._started_in = None
             self._delaying.workers_have_begun = False
-            self._bench.close()
+            if self._bench is not None:
+                self._bench.close()
             self._close_own_store()
 
     def _close_own_store(self) -> None:
@@ -351,17 +354,17 @@ class Environment(Settings):
         is kept, and written by the next call.
         """
         specs = self._in_test_mode("act", queues)
-        return self._bench.act(self.store(), specs)
+        return self._made_bench().act(self.store(), specs)
 
     def drain(self, *queues: str, until: Instant | None = None) -> list[Outcome]:
         """Test mode: acts until nothing is due. With ``until`` it moves the clock through the tasks' run_at, up to
         that instant; that takes a FakeClock, or time frozen by freezegun or time-machine."""
         specs = self._in_test_mode("drain", queues)
-        store = self.store()
+        store, bench = self.store(), self._made_bench()
         if until is None:
-            return self._bench.drain(store, specs)
+            return bench.drain(store, specs)
         end = epoch_seconds(until, now=store.now(), argument="until")
-        return self._bench.drain_until(store, specs, self._view().inspecting, end, mover_of(self.clock))
+        return bench.drain_until(store, specs, self._view().inspecting, end, mover_of(self.clock))
 
     def _in_test_mode(self, verb: str, queues: tuple[str, ...]) -> list[QueueSpec]:
         if not self.test_mode:
@@ -369,6 +372,13 @@ class Environment(Settings):
                 f"{verb} is for test mode: Environment(test_mode=True), or env.enable_test_mode() before start()"
             )
         return self._queues.some(queues)
+
+    def _made_bench(self) -> Bench:
+        if self._bench is None:
+            from .runtime.bench import Bench  # brings what an application that only delays has no use for
+
+            self._bench = Bench(self._codec)
+        return self._bench
 
     def __repr__(self) -> str:
         name = f"{self.name!r}, " if self.name else ""

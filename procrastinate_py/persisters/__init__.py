@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from ..core.errors import ConfigurationError
 
@@ -46,6 +45,10 @@ def _sqlite_path(rest: str) -> str:
         raise ConfigurationError(
             f"an SQLite URL takes no options; where ? or # belongs to the path, write %3F or %23; known: {_FORMS}"
         )
+    if "%" not in rest:
+        return rest[1:]
+    from urllib.parse import unquote  # not light, and few paths need it
+
     return unquote(rest[1:])
 
 

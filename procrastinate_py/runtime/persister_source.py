@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 from ..core.lease import TaskId
 from ..persisters import MemoryPersister, open_persister
@@ -17,6 +16,7 @@ from ..ports.persister import ClockBound, Persister
 
 DEFAULT_URL = "sqlite:///procrastinate.db"
 _SQLITE = "sqlite:///"
+_QUOTED = (("%", "%25"), ("?", "%3F"), ("#", "%23"))  # urllib.parse could, but brings too much for that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,4 +141,6 @@ def anchored(url: str, folder: str) -> str:
     path = url.removeprefix(_SQLITE)
     if path in ("", url, ":memory:") or path.startswith("/"):
         return url
-    return _SQLITE + os.path.join(quote(folder), path)
+    for special, quoted in _QUOTED:
+        folder = folder.replace(special, quoted)
+    return _SQLITE + os.path.join(folder, path)
