@@ -34,9 +34,9 @@ from ..core.lifecycle import (
 )
 from ..core.outcome import Outcome
 from ..core.queue import QueueSpec
-from ..core.task import Claim
+from ..core.task import Claim, TaskRecord
 from .guard import Guard, Interruption
-from .in_hand import BODY, RECOVERY, InHandFile, key_of
+from .in_hand import BODY, EXPIRY, RECOVERY, InHandFile, key_of
 from .logs import QueueLog
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class Attempt:
         "given",
         "guard",
         "hookless",
+        "leased_until",
         "limit",
         "slots",
         "stopping",
@@ -73,6 +74,8 @@ class Attempt:
         self.given = given
         """How it ended before it came here: the process died, or the body wouldn't end. Then ``run`` isn't called."""
         self.hookless = hookless
+        self.leased_until = NEVER
+        """The monotonic instant until which the lease lasts for certain: after it, ``run`` mustn't begin any more."""
         self.guard = Guard()
         self.limit: tuple[int, float] | None = None
         """The window that's open or about to open, and the monotonic instant at which it has lasted too long."""
@@ -158,6 +161,9 @@ class AttemptRunner:
 
     def _attend(self, attempt: Attempt) -> None:
         began = self._monotonic()
+        if attempt.given is None and began > attempt.leased_until:
+            self._judge(attempt, Interrupted())  # another worker may have it by now
+            return
         self._note(attempt, began)
         ending = self._ending_of(attempt, began)
         decided = self._judge(attempt, ending)
@@ -179,8 +185,17 @@ class AttemptRunner:
     def _note(self, attempt: Attempt, began: float) -> None:
         if self._in_hand is not None:
             deadline = NEVER if self._spec.timeout is None else began + self._spec.timeout
-            phase = BODY if attempt.given is None else RECOVERY
-            attempt.slots.append(self._in_hand.begin(key_of(attempt.claim.record.id), deadline, phase))
+            record = attempt.claim.record
+            key = key_of(record.id, record.attempts)
+            attempt.slots.append(self._in_hand.begin(key, deadline, self._phase_of(attempt)))
+
+    def _phase_of(self, attempt: Attempt) -> int:
+        if attempt.given is not None:
+            return RECOVERY
+        return EXPIRY if self._has_expired(attempt.claim.record) else BODY
+
+    def _has_expired(self, record: TaskRecord) -> bool:
+        return record.expire_at is not None and record.is_expired(self._now())
 
     def _ending_of(self, attempt: Attempt, began: float) -> Ending:
         record = attempt.claim.record
@@ -188,7 +203,7 @@ class AttemptRunner:
             return attempt.given
         if record.defect is not None:
             return Failed(error=UnknownTaskError(f"task {record.id!r}: {record.defect}"))
-        if record.expire_at is not None and record.is_expired(self._now()):
+        if self._has_expired(record):
             return Expired(
                 error=TaskExpiredError(f"task {record.id!r} expired at {record.expire_at}, before it could run")
             )

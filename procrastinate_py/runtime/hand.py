@@ -41,11 +41,12 @@ class Hand:
     @property
     def is_reserved(self) -> bool:
         """Whether a suspect waits for what runs to end, or runs itself: nothing may be put beside it."""
-        return bool(self._suspects) or (self._alone is not None and not self._has_left(self._alone))
+        return bool(self._suspects) or self._runs_alone
 
-    def _has_left(self, attempt: Attempt) -> bool:
-        """Whether it's neither worked on nor stuck in a thread that was given up."""
-        return attempt.done and attempt not in self.working
+    @property
+    def _runs_alone(self) -> bool:
+        """Whether a suspect is worked on, or is stuck in a thread that was given up."""
+        return self._alone is not None and (self._alone in self.working or not self._alone.done)
 
     def accept(self, attempt: Attempt) -> None:
         """A task whose process died when it last ran is kept back, so that it can take nobody with it."""
@@ -80,7 +81,7 @@ class Hand:
     @property
     def may_begin_suspect(self) -> bool:
         """Whether one waits, and nothing else runs."""
-        return bool(self._suspects) and not self.working
+        return bool(self._suspects) and not self.working and not self._runs_alone
 
     def hand_over_suspect(self) -> bool:
         if not self.may_begin_suspect:
@@ -118,4 +119,6 @@ class Hand:
         waiting = self._executor.take_back()
         for attempt in waiting:
             self.finished(attempt)
+            if attempt is self._alone:
+                self._alone = None
         return waiting

@@ -8,7 +8,6 @@ sole: a POSIX lock, since it ends with the process and isn't passed on to what t
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import mmap
 import os
 import struct
@@ -30,6 +29,8 @@ BODY = 1
 """The task's own attempt had begun."""
 RECOVERY = 2
 """A hook for an attempt that an earlier death ended had begun: a second death means that the hook kills."""
+EXPIRY = 3
+"""The hook of a task that expired before it could run had begun: nothing to count, but the hook kills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,17 @@ class LastWords:
     begun: tuple[Begun, ...]
 
 
-def key_of(task_id: TaskId) -> bytes:
-    """An id of any type as at most 112 bytes; ids of different types or values get different keys."""
-    key = f"{type(task_id).__name__}:{task_id}".encode("utf-8", "surrogatepass")
-    return key if len(key) <= _LONGEST_KEY else b"#" + hashlib.sha256(key).hexdigest().encode()
+def key_of(task_id: TaskId, attempts: int = 0) -> bytes:
+    """A task, by its id of any type and its stored attempts, as at most 112 bytes; no two share a key.
+
+    Attempts belong to it since a row that has changed was settled, even if its note couldn't be struck out any more.
+    """
+    key = f"{type(task_id).__name__}:{attempts}:{task_id}".encode("utf-8", "surrogatepass")
+    if len(key) <= _LONGEST_KEY:
+        return key
+    import hashlib  # here, since OpenSSL costs 4 MiB and few ids are long
+
+    return b"#" + hashlib.sha256(key).hexdigest().encode()
 
 
 class InHandFile:

@@ -27,6 +27,11 @@ class LeaseKeeper:
         """The monotonic instant of the next extension, should anything be in hand then."""
         return self._next
 
+    @property
+    def until(self) -> float:
+        """The monotonic instant until which a lease lasts for certain that's asked for from now on."""
+        return self._monotonic() + self.lease_for
+
     def begin(self) -> None:
         """The first task of a busy spell was just claimed: its lease is fresh."""
         self._next = self._monotonic() + self._every

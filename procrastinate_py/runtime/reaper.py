@@ -10,7 +10,7 @@ from ..core.task import Claim
 from ..ports.persister import Leasing
 from .attempt import Attempt
 from .deaths import HUNG
-from .in_hand import RECOVERY, Begun, LastWords, key_of
+from .in_hand import EXPIRY, RECOVERY, Begun, LastWords, key_of
 
 _BATCH = 500
 
@@ -36,13 +36,20 @@ class Reaper:
         """Of a process that died on this machine it's known what had begun: only that counts, the rest just runs."""
         begun = {note.key: note for note in sorted(left.begun, key=lambda note: note.phase)}
         for dead_owner in left.owners:
-            while claims := self._store.lapsed(self._queue, self._owner, _BATCH, self._lease_for, dead_owner):
+            while True:
+                leased_until = self._monotonic() + self._lease_for
+                claims = self._store.lapsed(self._queue, self._owner, _BATCH, self._lease_for, dead_owner)
+                if not claims:
+                    break
                 for claim in claims:
-                    yield self._attempt(claim, begun.get(key_of(claim.record.id)), cause)
+                    note = begun.get(key_of(claim.record.id, claim.record.attempts))
+                    attempt = self._attempt(claim, note, cause)
+                    attempt.leased_until = leased_until
+                    yield attempt
 
     def _attempt(self, claim: Claim, note: Begun | None, cause: str | None) -> Attempt:
-        if note is None:
-            return Attempt(claim)
+        if note is None or note.phase == EXPIRY:
+            return Attempt(claim, hookless=note is not None)
         # A hook that was under way for an earlier death has now died too: it isn't called a third time.
         return Attempt(claim, self._ending(note, cause), hookless=note.phase == RECOVERY)
 

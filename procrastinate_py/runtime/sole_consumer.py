@@ -87,7 +87,7 @@ class SoleConsumer:
             return ()
         self._read(queue, self._now())
         left, self._left = self._left, frozenset()
-        claims = [self._hold(record) for record in self._due if key_of(record.id) in left]
+        claims = [self._hold(record) for record in self._due if key_of(record.id, record.attempts) in left]
         self._due = deque(record for record in self._due if record.id not in self._held)
         return claims
 
@@ -106,7 +106,7 @@ class SoleConsumer:
                 run_at = row.get("run_at")
                 if run_at is None:
                     continue
-                if type(run_at) is int and run_at > now:
+                if type(run_at) is int and run_at > now and not self._left:
                     coming = run_at if coming is None or run_at < coming else coming
                     continue
             try:
@@ -116,7 +116,7 @@ class SoleConsumer:
                 continue
             if record.run_at is None or record.id in self._held or record.id in due:
                 continue
-            if record.is_due(now):
+            if record.is_due(now) or self._was_left(record):
                 due[record.id] = record
             elif coming is None or record.run_at < coming:
                 coming = record.run_at
@@ -124,6 +124,10 @@ class SoleConsumer:
         self._next_run_at = coming
         self._read_at = now
         self._read_since_look = True
+
+    def _was_left(self, record: TaskRecord) -> bool:
+        """Such a row was due once, even if the clock has been set back since."""
+        return bool(self._left) and key_of(record.id, record.attempts) in self._left
 
     def _hold(self, record: TaskRecord) -> Claim:
         claim = Claim(record, LeaseToken(record.id, str(next(self._tokens))))

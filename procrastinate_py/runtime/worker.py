@@ -128,8 +128,8 @@ class QueueWorker:
 
     @property
     def holds_nothing(self) -> bool:
-        """Whether everything that was ever claimed here has been settled."""
-        return not self._hand.held
+        """Whether all that was ever claimed here, or left behind by dead predecessors, has been settled."""
+        return not self._hand.held and self._last_words is None
 
     def act(self) -> Outcome | None:
         """Test mode's: works one due task to its end. Raises what the store raises; an outcome that couldn't be
@@ -362,6 +362,8 @@ class QueueWorker:
         """The process ends with these threads still in a body: their tasks go back first."""
         for attempt in [attempt for attempt in self._hand.working if attempt.disown()]:
             self._hand.finished(attempt)
+            if attempt.decided is None and attempt.given is not None:
+                continue  # it counts, and must be told to its hook: the next process finds it noted
             if attempt.decided is None:
                 attempt.decided = Release()
             self._settler.add(attempt)

@@ -183,4 +183,5 @@ def test_different_ids_have_different_keys(one: object, other: object) -> None:
 def test_ids_that_look_alike_are_told_apart() -> None:
     number = uuid.UUID(int=1)
     assert key_of(1) != key_of("1")
+    assert key_of(1) != key_of(1, 1)
     assert key_of(number) != key_of(str(number))

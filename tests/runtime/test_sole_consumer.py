@@ -193,9 +193,12 @@ def test_a_token_is_good_once() -> None:
 
 def test_what_a_dead_process_had_begun_comes_first_and_costs_no_further_call() -> None:
     """E38"""
-    it = Counter(row(1), row(2), row(3, START + 9), left=(key_of(2), key_of(3), key_of("2")))
+    settled = row(3, attempts=1)  # its note says 0: it was written, and only its note couldn't be struck out
+    set_back = row(4, START + 9)  # it was due when it began: the clock has been set back since
+    left = (key_of(2), key_of(3), key_of("2"), key_of(4))
+    it = Counter(row(1), row(2), settled, set_back, left=left)
     reaped = it.consumer.lapsed("q", "me", 500, 30, "dead")
-    assert [claim.record.id for claim in reaped] == [2]
+    assert [claim.record.id for claim in reaped] == [2, 4]
     assert it.consumer.lapsed("q", "me", 500, 30, "dead") == ()
-    assert it.claim() == [1]
+    assert it.claim() == [1, 3]
     assert len(it.floor.said("read")) == 1
