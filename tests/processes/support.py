@@ -19,9 +19,9 @@ SAFETY = 60.0
 """Seconds after which a fact that hasn't come true never will. No test depends on how long anything takes."""
 
 
-def eventually(fact: Callable[[], T], what: str = "") -> T:
+def eventually(fact: Callable[[], T], what: str = "", patience: float = SAFETY) -> T:
     """Waits until ``fact()`` is true, and returns what it gave."""
-    until = time.monotonic() + SAFETY
+    until = time.monotonic() + patience
     while True:
         found = fact()
         if found:

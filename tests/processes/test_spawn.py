@@ -70,7 +70,9 @@ class Unpicklable(Table):
         self.lock = threading.Lock()
 
 
-@pytest.mark.parametrize("persister", [Unpicklable("never opened"), lambda: Table("never opened")], ids=["lock", "lambda"])
+@pytest.mark.parametrize(
+    "persister", [Unpicklable("never opened"), lambda: Table("never opened")], ids=["lock", "lambda"]
+)
 def test_a_persister_that_cannot_be_pickled_is_one_clear_error(tmp_path: Path, persister: object) -> None:
     """E42"""
     env = Shop(tmp_path, "floor").environment(persister=persister, start_method="spawn")
