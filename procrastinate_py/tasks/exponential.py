@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from ..core.backoff import LONGEST_DELAY
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Exponential:
     """``min(cap, base * factor**(n-1))`` seconds after the n-th failure, times a factor drawn from [1, 1 + jitter].
 
@@ -29,7 +29,8 @@ class Exponential:
                 raise ValueError(f"Exponential: {field.name} must be from {least:g} to {LONGEST_DELAY}, not {value!r}")
 
     def __call__(self, attempts: int) -> float:
-        delay = min(self.cap, self.base * _power(float(self.factor), attempts - 1))
+        grown = self.base * _power(float(self.factor), attempts - 1) if self.base else 0.0
+        delay = min(self.cap, grown)
         if self.jitter:
             import random  # not light, and few queues ask for it
 
