@@ -6,6 +6,7 @@ passes it on and never reads it, so no code of the user's runs there.
 
 from __future__ import annotations
 
+import copy
 import fcntl
 import importlib.abc
 import importlib.util
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import types
 import weakref
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ..core.errors import ConfigurationError
@@ -40,7 +41,7 @@ class SpawnLauncher:
     def __init__(self, plan: Plan, supervisor: SupervisorPlan) -> None:
         data = pickled(plan)
         script = _main_script()
-        if b"__main__" in data and script is None:
+        if script is None and _names_main(plan):
             raise ConfigurationError(
                 "start_method='spawn' needs what it names in a module that can be imported: this __main__ has no file "
                 "(move the persister's factory and the tasks into a module, or use start_method='fork')"
@@ -86,6 +87,13 @@ def _culprit(plan: Plan) -> tuple[str, str]:
         if not _can_be_pickled(queue):
             return f"options of queue {queue.name!r}", "give as backoff= a function at the top level of a module"
     return "task classes", "define them at the top level of a module"
+
+
+def _names_main(plan: Plan) -> bool:
+    """Whether it refers to something in ``__main__``; that this is trusted doesn't count."""
+    untrusting = copy.copy(plan.registry)
+    untrusting.trust = frozenset()
+    return b"__main__" in pickle.dumps(replace(plan, registry=untrusting))
 
 
 def _can_be_pickled(value: object) -> bool:
