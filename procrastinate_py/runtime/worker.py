@@ -44,6 +44,7 @@ class QueueWorker:
     """``now`` is the store's clock where it has one; ``monotonic`` is always this machine's."""
 
     _asleep = False
+    _last_words: tuple[LastWords, str | None] | None = None
     _stop: StopToken | None = None
     _drain_begun = False
     _give_up_at: float | None = None
@@ -86,7 +87,6 @@ class QueueWorker:
         self._executor = executor(runner.perform, spec.max_tasks, f"{spec.name}-body")
         self._hand = Hand(self._executor, self._watch, self._heartbeat, monotonic, in_hand)
         self._done: deque[Attempt] = deque()
-        self._last_words: tuple[LastWords, str | None] | None = None
         self._busy_reap_at = float("-inf")
         self._acted = threading.Event()
         self._wake: Callable[[], None] = self._acted.set
