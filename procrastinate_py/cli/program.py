@@ -46,11 +46,19 @@ class Session:
     def __init__(self, env: str | None, as_json: bool) -> None:
         self.reference = env
         self.output = Output(as_json)
+        self._environment: Environment | None = None
 
     def environment(self) -> Environment:
         from .loading import load_environment
 
-        return load_environment(self.reference)
+        if self._environment is None:
+            self._environment = load_environment(self.reference)
+        return self._environment
+
+    def close(self) -> None:
+        """Lets the store go, whatever became of the command."""
+        if self._environment is not None:
+            self._environment.stop()
 
 
 class Program(click.Group):
@@ -141,8 +149,11 @@ class Command(click.Command):
         self.params += _common_options()
 
     def invoke(self, ctx: click.Context) -> Any:
-        ctx.obj = _session(ctx)
-        return super().invoke(ctx)
+        session = ctx.obj = _session(ctx)
+        try:
+            return super().invoke(ctx)
+        finally:
+            session.close()
 
 
 @click.group(
