@@ -80,8 +80,8 @@ class Hand:
 
     @property
     def may_begin_suspect(self) -> bool:
-        """Whether one waits, and nothing else runs."""
-        return bool(self._suspects) and not self.working and not self._runs_alone
+        """Whether one waits, and nothing else runs, not even in a thread that was given up."""
+        return bool(self._suspects) and not self.working and not self._runs_alone and not self._watch.stuck
 
     def hand_over_suspect(self) -> bool:
         if not self.may_begin_suspect:
