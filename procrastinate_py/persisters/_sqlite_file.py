@@ -149,7 +149,13 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 def _migrate(connection: sqlite3.Connection, path: str) -> None:
     """To this code's schema, once, however many processes start together. Raises PersisterUnavailableError."""
-    if _checked_version(connection, path) == SCHEMA_VERSION:
+    # One snapshot: between two reads another process could put its tables into what looked like an empty file.
+    connection.execute("BEGIN")
+    try:
+        version = _checked_version(connection, path)
+    finally:
+        connection.execute("COMMIT")
+    if version == SCHEMA_VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     for version in range(_checked_version(connection, path) + 1, SCHEMA_VERSION + 1):
