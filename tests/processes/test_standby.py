@@ -49,7 +49,7 @@ def test_who_stood_by_takes_over_when_the_holder_is_killed(shop: Shop, start: St
     shop.await_note(f"two begins {second.pids['email']}")
 
 
-def test_on_a_store_with_leases_nobody_stands_by(tmp_path: object, start: Start, shop: Shop) -> None:
+def test_on_a_store_with_leases_nobody_stands_by(shop: Shop, start: Start) -> None:
     """E40"""
     shop.kind = "sqlite"
     first, second = start(shop), start(shop)

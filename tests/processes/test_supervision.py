@@ -304,6 +304,34 @@ def test_a_supervisor_that_dies_is_replaced_and_its_processes_end_themselves(mak
     supervision.stop(1)
 
 
+def test_where_the_platform_has_no_process_descriptors_the_supervisor_is_watched_too(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U23"""
+
+    def none_here(pid: int) -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", none_here)
+    supervision = make()
+    supervision.start()
+    first = supervision.supervisor_pid
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: supervision.supervisor_pid not in (0, first) and supervision.pids())
+    supervision.stop(1)
+
+
+def test_it_can_be_started_from_any_thread(make: Make, notes: Path) -> None:
+    """E35"""
+    supervision = make()
+    thread = threading.Thread(target=supervision.start)
+    thread.start()
+    thread.join()
+    os.kill(supervision.pids()["email"], signal.SIGTERM)
+    supervision.stop(1)
+    assert len(ends(notes)) == 1
+
+
 def test_a_stop_waits_for_processes_that_have_lost_their_supervisor(make: Make, notes: Path) -> None:
     """U23"""
     gate, opener = os.pipe()
