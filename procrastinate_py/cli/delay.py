@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import click
 
-from ..core.codec import tag_of_text
-from .program import Command, Refused, Session
+from ..core.instants import epoch_seconds, round_expire_at, round_run_at
+from ..core.queue import normalise_name
+from .program import Command, Session
+from .refused import Refused
 from .words import instant, relative
 
 
@@ -36,17 +39,26 @@ def delay_command(
     procrastinate-py delay myapp.mail:SendWelcome '{to: a@example.com}' --run-at 2h
     """
     env = session.environment()
+    now = env.now()
+    # Instants are fixed here, not looked up afterwards: by then the task may have run, and be gone.
+    starts = None if run_at is None else round_run_at(epoch_seconds(run_at, now=now, argument="run_at"))
+    ends = None if expires_at is None else round_expire_at(epoch_seconds(expires_at, now=now, argument="expire_at"))
     strategy = env.codec.load(stored_text(task, state))
-    task_id = env.delay(queue, task=strategy, run_at=run_at, expire_at=expires_at)
-    record = env.find(task_id)
-    name = tag_of_text(record.task)
+    task_id = env.delay(queue, task=strategy, run_at=starts, expire_at=ends)
+    name = env.codec.registry.tag_of(type(strategy))
+    told_queue = next(iter(env.queues)) if queue is None else normalise_name(queue)
     if session.output.as_json:
-        session.output.json(
-            {"id": task_id, "queue": record.queue, "task": name, "run_at": record.run_at, "expire_at": record.expire_at}
-        )
+        told = {
+            "id": task_id,
+            "queue": told_queue,
+            "task": name,
+            "run_at": starts or math.floor(now),
+            "expire_at": ends,
+        }
+        session.output.json(told)
         return
-    when = relative(record.run_at, env.now())
-    session.output.say(f"task {task_id}: {name} on {record.queue}, due {when}", style="green")
+    when = "now" if starts is None else relative(starts, now)
+    session.output.say(f"task {task_id}: {name} on {told_queue}, due {when}", style="green")
 
 
 def stored_text(task: str, state: str) -> str:

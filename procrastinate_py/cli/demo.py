@@ -20,7 +20,8 @@ from ..ports.clock import SystemClock
 from .demo_tasks import BuildReport, FetchPage, Greet, soon
 from .looking import as_fields, class_of
 from .output import Output
-from .program import Command, Refused, Session
+from .program import Command, Session
+from .refused import Refused
 from .words import one_line, relative, safe_lines
 
 _PATIENCE = 30.0

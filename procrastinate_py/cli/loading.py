@@ -11,13 +11,11 @@ import click
 
 from ..environment import Environment
 from ..runtime.quiet import starts_nothing
-from .program import VARIABLE, Refused
+from .refused import Refused
 
 
-def load_environment(reference: str | None) -> Environment:
+def load_environment(reference: str) -> Environment:
     """From ``module:attribute``: an Environment, or a function that gives one. Its start() starts nothing here."""
-    if not reference:
-        raise click.UsageError(f"name your environment: --env module:attribute, or set {VARIABLE}")
     module, colon, attribute = reference.partition(":")
     if not (module and colon and attribute):
         raise click.UsageError(f"--env must be module:attribute (myapp.tasks:env), not {reference!r}")

@@ -36,10 +36,6 @@ _COMMANDS = {
 """Each command and the module that holds it, imported when it's asked for."""
 
 
-class Refused(click.ClickException):
-    """A command that can't be carried out: one line that says what to do. Exit code 1."""
-
-
 class Session:
     """What the options that all commands have say."""
 
@@ -52,6 +48,8 @@ class Session:
         from .loading import load_environment
 
         if self._environment is None:
+            if not self.reference:
+                raise click.UsageError(f"name your environment: --env module:attribute, or set {VARIABLE}")
             self._environment = load_environment(self.reference)
         return self._environment
 

@@ -19,7 +19,8 @@ from ..runtime.log_lines import printable
 from ..runtime.log_settings import level_number
 from ..runtime.logs import log_file_name
 from .output import COLOURS, Output
-from .program import Command, Refused, Session
+from .program import Command, Session
+from .refused import Refused
 
 _LOOK_EVERY = 0.2
 _START = re.compile(r"(?P<time>\S+) (?P<level>[A-Z]+) +(?P<rest>.*)", re.DOTALL)

@@ -14,7 +14,8 @@ from ..core.error_text import message_of
 from ..ports.clock import SystemClock
 from ..runtime.inbox import Inbox
 from .output import Output, as_table
-from .program import DONE, REFUSED, Command, Refused, Session
+from .program import DONE, REFUSED, Command, Session
+from .refused import Refused
 from .stats import rows
 from .words import one_line
 
