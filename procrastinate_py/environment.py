@@ -25,7 +25,7 @@ from .runtime.persister_source import PersisterSource, Store
 from .runtime.plan import Plan, wake_folder
 from .runtime.queue_table import QueueOptions, QueueTable
 from .runtime.quiet import hold_script, start_is_quiet
-from .runtime.settings import Settings
+from .runtime.settings import Settings, seconds
 from .runtime.starting import is_told_to_stop, made_folder
 from .runtime.viewing import View
 from .tasks.delaying import Delayed, Delaying, as_delayed, refuse_unknown, strategy_and_queue
@@ -162,8 +162,12 @@ class Environment(Settings):
             clock=self.clock,
         )
         supervision = Supervision(plan, start_method=self.start_method)
-        self._delaying.workers_have_begun = True
-        supervision.start()
+        self._delaying.workers_have_begun = True  # before the fork, since bodies delay too
+        try:
+            supervision.start()
+        except BaseException:
+            self._delaying.workers_have_begun = False
+            raise
         return supervision
 
     @property
@@ -174,10 +178,11 @@ class Environment(Settings):
     def stop(self, grace: float | None = None) -> None:
         """Drains: nothing more is claimed, what runs may finish within ``grace`` seconds (default: the setting), the
         rest is handed back uncounted. Harmless where nothing was started."""
+        patience = self.grace if grace is None else seconds("grace", grace)
         supervision, self._supervision = self._supervision, None
         try:
             if supervision is not None:
-                supervision.stop(self.grace if grace is None else grace)
+                supervision.stop(patience)
         finally:
             self._started_in = None
             self._delaying.workers_have_begun = False

@@ -531,6 +531,39 @@ def test_stop_is_harmless_where_nothing_was_started() -> None:
     env.stop()
 
 
+@pytest.mark.parametrize("grace", [-1, "30", True, float("nan")])
+def test_stop_takes_a_number_of_seconds(grace: Any, starts: list[Supervision]) -> None:
+    """E39"""
+    env = Environment(log_dir=None)
+    queues(env)
+    env.start()
+    with pytest.raises(ValueError, match="grace"):
+        env.stop(grace)
+    with pytest.raises(AlreadyStartedError):
+        env.start()
+    env.stop(0)
+
+
+def test_a_start_that_fails_leaves_all_as_it_was(monkeypatch: pytest.MonkeyPatch, starts: list[Supervision]) -> None:
+    """E1"""
+    env = Environment("sqlite:///tasks.db", log_dir=None, trust=["shop"])
+    queues(env)
+
+    def fail(self: Supervision) -> None:
+        raise ConfigurationError("no processes to be had")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Supervision, "start", fail)
+        with pytest.raises(ConfigurationError, match="no processes"):
+            env.start()
+    assert env.processes == {}
+    env.delay("email", task=Nothing())
+    env.log_level = "DEBUG"
+    env.start()
+    assert len(starts) == 1
+    env.stop()
+
+
 def test_where_it_is_told_to_stop_no_process_starts_and_a_warning_says_so(
     starts: list[Supervision], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

@@ -88,7 +88,7 @@ def _positive_int(name: str, value: Any) -> int:
     return value
 
 
-def _seconds(name: str, value: Any) -> float:
+def seconds(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         raise ValueError(f"{name} must be a number of seconds of at least 0, not {value!r}")
     return float(value)
@@ -143,7 +143,7 @@ class Settings:
     clock = Setting(_clock)
     start_method = Setting(_start_method)
     name = Setting(_one_line)
-    grace = Setting(_seconds)
+    grace = Setting(seconds)
     run_dir = Setting(_folder)
 
     def __init__(self, values: dict[str, Any]) -> None:
