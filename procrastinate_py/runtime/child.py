@@ -22,13 +22,13 @@ from .forking import CRASHED, end_process, let_forks_be_terminated
 from .in_hand import InHandFile
 from .inbox import Inbox
 from .logs import QueueLog
+from .orders import Orders
 from .persister_source import Store
-from .pipes import EventPipe, LineReader, QueuePipes
+from .pipes import EventPipe, QueuePipes
 from .plan import Plan, wake_folder
 from .settler import Outage
 from .sole_consumer import SoleConsumer
 from .stop import Exit, StopLevel, StopToken
-from .supervisor import MARGIN
 from .worker import QueueWorker
 
 _LOOK_AT_LOCK_EVERY = 1.0
@@ -50,15 +50,13 @@ class QueueProcess:
     def __init__(self, plan: Plan, spec: QueueSpec, pipes: QueuePipes, cause: str | None) -> None:
         self._plan = plan
         self._spec = spec
-        self._pipes = pipes
         self._cause = cause
         self._monotonic = SystemClock().monotonic
         self._log = QueueLog(plan.logs, spec.name, plan.clock)
         self._events = EventPipe(pipes.events)
         self._inbox = Inbox()
         self._stop = StopToken(self._monotonic, self._inbox.poke)
-        self._orders = LineReader(pipes.orders)
-        self._last_resort: threading.Thread | None = None
+        self._orders = Orders(pipes, self._stop, self._log, plan.grace, self._monotonic)
         self._stands_by = False
 
     def run(self) -> int:
@@ -66,8 +64,7 @@ class QueueProcess:
         threading.excepthook = lambda thread: self._log.error("thread_failed", error=thread.exc_value)
         self._log.info("process_started", parent_pid=os.getppid())
         self._events.begun()
-        self._inbox.add_end(self._pipes.application, partial(self._lost, "application_gone"))
-        self._inbox.add(self._pipes.orders, self._heed_orders)
+        self._orders.listen()
         try:
             code = self._work()
         except BaseException as error:
@@ -169,38 +166,6 @@ class QueueProcess:
         if left is not None:
             worker.recover(left, self._cause)
         return worker
-
-    # --- orders
-
-    def _heed_orders(self) -> None:
-        for line in self._orders.lines():
-            order, _, value = line.partition(" ")
-            if order == "drain":
-                self._log.info("draining", grace=float(value))
-                self._drain("told to stop", float(value))
-            elif order == "now":
-                self._stop.now("told to stop at once")
-        if self._orders.at_end:
-            self._inbox.remove(self._orders.fd)
-            self._lost("supervisor_gone")
-
-    def _lost(self, event: str) -> None:
-        """Whoever has gone can't ask for the outcome: what runs may end, and then the process does."""
-        if self._may_go_on():
-            self._log.error(event, next=f"claims nothing more, ends within {self._plan.grace:g} s")
-        self._drain(event.replace("_", " "), self._plan.grace)
-
-    def _drain(self, reason: str, grace: float) -> None:
-        self._stop.drain(reason, grace)
-        if self._last_resort is None:
-            self._last_resort = threading.Thread(target=self._end_at_last, args=(grace + MARGIN,), daemon=True)
-            self._last_resort.start()
-
-    def _end_at_last(self, patience: float) -> None:
-        """Where the store hangs, say, and nobody is left who could kill this process."""
-        threading.Event().wait(patience)
-        self._log.error("process_failed", reason=f"it didn't end within {patience:g} s of being told to")
-        end_process(CRASHED)
 
 
 def _woken(listener: WakeListener, worker: QueueWorker) -> None:

@@ -242,9 +242,9 @@ class Supervision:
     def _end(self, command: str, patience: float) -> None:
         if not self._is_ours():
             return
-        self._stopping.set()
-        write_line(self._control, command)
         try:
+            self._stopping.set()
+            write_line(self._control, command)
             self._await_end(patience)
         except BaseException:
             write_line(self._control, "kill")

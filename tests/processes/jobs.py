@@ -34,6 +34,15 @@ class Note:
 
 
 @dataclass
+class Brief(Note):
+    """Takes a moment, so that a kill finds it in hand."""
+
+    def run(self) -> None:
+        super().run()
+        time.sleep(0.002)
+
+
+@dataclass
 class Noted:
     """Notes each step: ``NAME begins PID``, ``NAME ends``, and its hooks."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 from typing import Any
 
@@ -68,3 +69,12 @@ class Flaky(Table):
     def delete_task(self, task_id: int) -> None:
         self._check()
         super().delete_task(task_id)
+
+
+class Hanging(Table):
+    """Reading never comes back: no exception, no end."""
+
+    def read_tasks(self, queue: str) -> list[dict[str, Any]]:
+        open(f"{self.path}.hangs", "w").close()
+        while True:
+            signal.pause()

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from procrastinate_py.runtime import orders
+
 from .conftest import Start
 from .jobs import Gated, Noted
 from .shops import Shop
+from .stores import Hanging
 from .support import eventually, is_running, state_of_process, title_of
 
 pytestmark = pytest.mark.parametrize("shop", ["floor"], indirect=True)
@@ -76,6 +79,19 @@ def test_application_and_supervisor_killed_together_leave_nothing(shop: Shop, st
     application.kill()
     eventually(lambda: not application.others())
     assert len(shop.logged("ERROR", "_gone")) == 1
+
+
+def test_a_store_that_hangs_makes_no_process_deaf(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """E36 E37"""
+    monkeypatch.setattr(orders, "MARGIN", 0.0)
+    path = str(tmp_path / "store.db")
+    env = shop.started(persister=lambda: Hanging(path), grace=0.05)
+    pid = env.processes["email"]
+    eventually(Path(f"{path}.hangs").exists)
+    os.kill(env._supervision.supervisor_pid, signal.SIGKILL)
+    shop.await_log("ERROR", "supervisor_gone", f"pid={pid}")
+    eventually(lambda: not is_running(pid))
+    assert shop.logged("ERROR", "process_failed", f"pid={pid}")
 
 
 def test_a_fork_of_the_application_that_outlives_it_keeps_nothing_alive(shop: Shop, start: Start) -> None:

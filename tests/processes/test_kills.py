@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from .conftest import Application, Start
-from .jobs import Note
+from .jobs import Brief
 from .shops import Shop
 from .support import SAFETY, eventually, lines_of
 
@@ -40,7 +40,7 @@ def test_nothing_is_lost_and_only_what_was_in_hand_runs_twice(shop: Shop, start:
     chance = random.Random(SEED)
     options = {"email": {"max_tasks": 4, "update_period": 0.2, "max_attempts": None}}
     here = shop.environment(options)
-    ids = here.delay_many([("email", Note(shop.notes, f"task{number}"), {}) for number in range(TASKS)])
+    ids = here.delay_many([("email", Brief(shop.notes, f"task{number}"), {}) for number in range(TASKS)])
     victims = ["process"] * 6 + ["supervisor"] * 2 + ["application"] * 2
     chance.shuffle(victims)
     application = start(shop, queues=options, grace=0.0)
