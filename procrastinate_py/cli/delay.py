@@ -9,6 +9,7 @@ import click
 
 from ..core.instants import epoch_seconds, round_expire_at, round_run_at
 from ..core.queue import normalise_name
+from ..core.stored_text import written_tag
 from .program import Command, Session
 from .refused import Refused
 from .words import instant, relative
@@ -52,7 +53,7 @@ def delay_command(
             "id": task_id,
             "queue": told_queue,
             "task": name,
-            "run_at": starts or math.floor(now),
+            "run_at": math.floor(now) if starts is None else starts,
             "expire_at": ends,
         }
         session.output.json(told)
@@ -62,7 +63,8 @@ def delay_command(
 
 
 def stored_text(task: str, state: str) -> str:
-    """What a store would hold. The name may not bring along anything but a name."""
-    if not task or not task.isprintable() or set(task) & set(" {}[],!&*#|>'\"%@`"):
+    """What a store would hold. The name can't bring along anything but a name."""
+    if not task or not task.isprintable() or " " in task:
         raise Refused(f"{task!r} is no task: give its stored name, or module:Class")
-    return f"!{task} {state}" if state.lstrip()[:1] == "{" else f"!{task}\n{state}"
+    tag = written_tag(task)
+    return f"{tag} {state}" if state.lstrip()[:1] == "{" else f"{tag}\n{state}"

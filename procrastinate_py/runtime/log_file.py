@@ -24,20 +24,20 @@ class LogFile:
         self._rotate = settings.rotate
         self._keep = settings.keep
         self._noted = False
-        self._forget()
+        self._fd = -1
+        self._begin()
 
-    def _forget(self) -> None:
+    def _begin(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._fd = -1
         self._identity = (0, 0)
         self._size = 0
-        self._holds = False
+        self._close()
 
     def write(self, line: bytes) -> None:
         """Appends it, or gives up: a log that fails must not fail a task."""
         if os.getpid() != self._pid:
-            self._forget()  # the parent's lock may be taken for good here, and its descriptor stays the parent's
+            self._begin()  # after a fork the lock may be taken for good, and the file is the parent's to change over
         try:
             with self._lock:
                 self._write(line)
@@ -58,7 +58,7 @@ class LogFile:
     def close(self) -> None:
         """The next write opens it again."""
         if os.getpid() != self._pid:
-            self._forget()
+            self._begin()
         with self._lock:
             self._close()
 

@@ -40,6 +40,10 @@ class Send:
         pass
 
 
+class Größe(Send):
+    pass
+
+
 @dataclass
 class Waits:
     """Says that it has begun, and ends when it's let go."""

@@ -47,6 +47,15 @@ class TestDelay:
         assert done.stdout == f"task 1: {project.module}:Send on email, due now\n"
         assert env.find(1).load().to == "a@example.com"
 
+    def test_a_class_may_have_any_name(self, project: Project, env: Environment) -> None:
+        done = project.call("delay", f"{project.module}:Größe", "{to: x}", "--queue", "email")
+        assert done.stdout == f"task 1: {project.module}:Größe on email, due now\n"
+        assert type(env.find(1).load()).__name__ == "Größe"
+
+    def test_what_was_due_long_ago_is_due_now(self, project: Project, env: Environment) -> None:
+        [told] = project.json("delay", f"{project.module}:Send", "--queue", "email", "--run-at", "0")
+        assert (told["run_at"], env.find(told["id"]).run_at) == (0, 0)
+
     def test_its_times_are_told(self, project: Project, env: Environment) -> None:
         [told] = project.json(
             "delay",
