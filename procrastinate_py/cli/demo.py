@@ -34,7 +34,7 @@ _Fact = TypeVar("_Fact")
 @click.command("demo", cls=Command)
 @click.pass_obj
 def demo_command(session: Session) -> None:
-    """A quarter of a minute's tour: real processes on SQLite in a temporary folder.
+    """A tour of a few seconds: real processes on SQLite in a temporary folder.
 
     A success, a failure, a dead letter, an expiry, a delay and a crash. Ends with 1 if any of it didn't come true.
     """
