@@ -101,7 +101,7 @@ class ValueWriter:
         parts = []
         # Copied, since a body that outlived its timeout may still change it.
         for name, value in tuple(state.items()):
-            key = quoted(name) if type(name) is str and len(name) <= _LONGEST_KEY else None
+            key = quoted(name) if type(name) is str else None
             if key is None or len(key) > _LONGEST_KEY:
                 raise Offence("an attribute's name must be a short str without lone surrogates")
             depth = len(self._active)
@@ -171,7 +171,7 @@ class ValueWriter:
         parts = []
         items = tuple(value.items())
         for key, item in items:
-            written = quoted(key) if type(key) is str and len(key) <= _LONGEST_KEY else None
+            written = quoted(key) if type(key) is str else None
             if written is None or len(written) > _LONGEST_KEY:
                 text = self._map(items)
                 break

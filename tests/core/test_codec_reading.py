@@ -173,6 +173,12 @@ def test_a_deep_document_is_refused(codec: Codec, text: str) -> None:
             codec.load(f"!{HERE}:SendEmail {body}")
 
 
+def test_the_limit_of_depth_is_our_own_not_the_interpreter_s(codec: Codec) -> None:
+    """E21"""
+    with pytest.raises(PayloadError, match="nested too deeply"):
+        codec.load(f"!{HERE}:SendEmail {{a: {'[' * 320}{']' * 320}}}")
+
+
 @pytest.mark.parametrize("depth", [101, 400, 1500, 200_000])
 def test_a_deep_text_in_json_is_survived(codec: Codec, depth: int) -> None:
     """E21: how deep JSON may be is Python's matter, and it differs from one to the next."""

@@ -169,6 +169,14 @@ def test_every_hostile_name_has_a_file_of_its_own() -> None:
     assert len({file_stem(name) for name in HOSTILE}) == len(HOSTILE)
 
 
+def test_long_names_that_begin_alike_have_files_of_their_own() -> None:
+    """E10"""
+    names = {f"{'x' * 200}{number}" for number in range(2000)}
+    stems = {file_stem(name) for name in names}
+    assert len(stems) == len(names)
+    assert not stems & {file_stem(stem) for stem in stems}
+
+
 def test_a_plain_name_is_its_own_file_name() -> None:
     """E10"""
     assert file_stem("my_queue-2.high") == "my_queue-2.high"
