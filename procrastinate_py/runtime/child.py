@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -176,4 +175,4 @@ def _woken(listener: WakeListener, worker: QueueWorker) -> None:
 def new_owner() -> str:
     """Tells this process apart from every other, on any machine, for as long as a store may remember it."""
     host = "".join(os.uname().nodename.split())[:100]
-    return f"{host}:{os.getpid()}:{secrets.token_hex(6)}"
+    return f"{host}:{os.getpid()}:{os.urandom(6).hex()}"
