@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from .error_text import shown
 from .lifecycle import closed_state_of_row
 from .task import TaskRecord
+
+_WHOLE = re.compile(r"\s*[-+]?[0-9]+\s*", re.ASCII)
 
 
 class UnreadableRowError(Exception):
@@ -29,7 +33,7 @@ def record_from_row(queue: str, row: object, read_at: float) -> TaskRecord:
         run_at = _optional_int(row.get("run_at"))
         hash(task_id)
     except (ValueError, TypeError):
-        raise UnreadableRowError(f"task {task_id!r} of queue {queue!r}: its id or run_at can't be read") from None
+        raise UnreadableRowError(f"task {shown(task_id)} of queue {queue!r}: its id or run_at can't be read") from None
     reader = _Reader(row)
     last_error = row.get("last_error")
     return TaskRecord(
@@ -41,7 +45,7 @@ def record_from_row(queue: str, row: object, read_at: float) -> TaskRecord:
         expire_at=reader.whole("expire_at"),
         attempts=max(0, reader.whole("attempts") or 0),
         last_fail_at=reader.harmless_int("last_fail_at"),
-        last_error=last_error if last_error is None or isinstance(last_error, str) else _shown(last_error),
+        last_error=last_error if last_error is None or isinstance(last_error, str) else shown(last_error),
         closed_as=closed_state_of_row(run_at, last_error if isinstance(last_error, str) else None),
         closed_at=reader.harmless_int("last_fail_at") if run_at is None else None,
         read_at=read_at,
@@ -59,7 +63,7 @@ class _Reader:
         try:
             return _optional_int(value)
         except (ValueError, TypeError):
-            self.defect = self.defect or f"its {key} can't be read: {_shown(value)}"
+            self.defect = self.defect or f"its {key} can't be read: {shown(value)}"
             return None
 
     def harmless_int(self, key: str) -> int | None:
@@ -88,12 +92,7 @@ def _optional_int(value: object) -> int | None:
             raise ValueError("not a whole number")
         return int(value)
     if isinstance(value, str):
-        return int(value.strip())
+        if not _WHOLE.fullmatch(value):
+            raise ValueError("not a whole number")
+        return int(value)
     raise TypeError(f"not a number but {type(value).__name__}")
-
-
-def _shown(value: object) -> str:
-    try:
-        return repr(value)[:100]
-    except BaseException:
-        return f"a {type(value).__name__}"
