@@ -13,7 +13,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from ..core.backoff import bounded_delay, default_backoff
-from ..core.codec import Codec, tag_of_text
+from ..core.codec import Codec, split_documents, tag_of_text
 from ..core.error_text import message_of
 from ..core.errors import MalformedTaskError, TaskExpiredError, TaskTimeoutError, UnknownTaskError
 from ..core.lifecycle import (
@@ -252,7 +252,13 @@ class AttemptRunner:
                 hook(logger, getattr(attempt.ending, "error", None))
         finally:
             assert attempt.decided is not None
-            attempt.decided = with_text(attempt.decided, task=self._codec.dump(attempt.strategy))
+            attempt.decided = with_text(attempt.decided, task=self._stored_anew(attempt))
+
+    def _stored_anew(self, attempt: Attempt) -> str:
+        """What follows the task's own document isn't the object's, and stays as it is."""
+        text = self._codec.dump(attempt.strategy)
+        options = split_documents(attempt.claim.record.task)[1]
+        return text if options is None else f"{text}\n---\n{options}"
 
     def _logger(self, attempt: Attempt) -> TaskLogger:
         record = attempt.claim.record

@@ -549,3 +549,14 @@ def test_start_order_is_run_at_then_id() -> None:
         early = [bench.delay(Hooked(), run_at=START - 5) for _ in range(3)]
         outcomes = [bench.worker.act() for _ in range(4)]
         assert [outcome.task_id for outcome in outcomes if outcome] == [*early, late]
+
+
+def test_a_second_document_of_the_stored_task_stays() -> None:
+    """U8"""
+    bench = Bench(floor=True)
+    text = bench.codec.checked_dump(Raises("value"))
+    task_id = bench.delay(Raises("value"), text=f"{text}\n---\n{{priority: 3}}\n")
+    bench.worker.act()
+    stored = bench.store.rows[task_id]["task"]
+    assert bench.codec.load(stored).runs == 11
+    assert stored.endswith("\n---\n{priority: 3}\n")
