@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from .shops import Shop
-from .support import SAFETY, eventually, in_session, no_process_left
+from .support import SAFETY, eventually, in_session, kill_session, no_process_left
 
 HERE = Path(__file__).parent
 PYTHONPATH = os.pathsep.join([str(HERE.parent), str(HERE.parent.parent)])
@@ -71,8 +70,7 @@ class Application:
 
     def close(self) -> None:
         self.process.kill()
-        for pid in in_session(self.pid):
-            os.kill(pid, signal.SIGKILL)
+        kill_session(self.pid)
         self.process.wait(SAFETY)
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:

@@ -19,13 +19,19 @@ class Shop:
         self.kind = kind
         self.notes = str(folder / "notes")
         self.environments: list[Environment] = []
+        self.tables: list[Table] = []
 
     def persister(self) -> Any:
         path = str(self.folder / "store.db")
         if self.kind == "sqlite":
             return f"sqlite:///{path}"
-        made = Flaky if self.kind == "flaky" else Table
-        return lambda: made(path)
+        kind = Flaky if self.kind == "flaky" else Table
+
+        def factory() -> Table:
+            self.tables.append(kind(path))
+            return self.tables[-1]
+
+        return factory
 
     def environment(self, queues: dict[str, dict[str, Any]] | None = None, **settings: Any) -> Environment:
         """Looks often, so that what a test waits for comes soon."""
@@ -57,6 +63,8 @@ class Shop:
     def close(self) -> None:
         for env in self.environments:
             env.stop(0)
+        for table in self.tables:
+            table.close()
 
 
 def at_once(attempts: int) -> float:

@@ -7,7 +7,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -91,6 +91,12 @@ def in_session(session: int) -> list[int]:
         if stat is not None and int(stat[3]) == session and stat[0] not in "ZX":
             found.append(int(entry))
     return found
+
+
+def kill_session(session: int) -> None:
+    for pid in in_session(session):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def children_of(parent: int) -> list[int]:

@@ -15,7 +15,7 @@ import pytest
 from .conftest import PYTHONPATH
 from .jobs import Gated, Noted, WillNotEnd
 from .shops import Shop
-from .support import SAFETY, eventually, in_session, is_running, title_of
+from .support import SAFETY, eventually, in_session, is_running, kill_session, title_of
 
 
 def test_titles_tell_prefix_and_queue(shop: Shop) -> None:
@@ -166,8 +166,7 @@ class Terminal:
 
     def close(self) -> None:
         self.process.kill()
-        for pid in in_session(self.process.pid):
-            os.kill(pid, signal.SIGKILL)
+        kill_session(self.process.pid)
         self.process.wait(SAFETY)
         os.close(self.master)
 

@@ -113,7 +113,7 @@ def test_a_stop_leaves_no_zombie_and_no_descriptor(make: Make) -> None:
     supervision.start()
     supervision.stop(1)
     assert supervision.pids() == {}
-    assert descriptors_of(os.getpid()) == before
+    assert descriptors_of(os.getpid()).items() <= before.items()
     assert threading.active_count() == threads
 
 
@@ -413,7 +413,7 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(make: Make) -> None:
     supervision = make(cannot)
     with pytest.raises(ConfigurationError, match="queue 'email': no such planet"):
         supervision.start()
-    assert descriptors_of(os.getpid()) == before
+    assert descriptors_of(os.getpid()).items() <= before.items()
 
 
 def test_a_process_that_dies_before_it_began_fails_the_start(make: Make) -> None:
