@@ -97,11 +97,18 @@ def simulate(
         seed=seed,
         steps=steps,
         workers=workers,
-        store=store or f"{getattr(make_store, '__module__', '?')}:{getattr(make_store, '__qualname__', '?')}",
+        store=store or _name_of(make_store),
         violations=tuple(world.ledger.violations),
         counts=dict(world.counts),
         trace=tuple(world.trace),
     )
+
+
+def _name_of(make_store: Callable[[FakeClock], Any]) -> str:
+    for name, bundled in STORES.items():
+        if bundled is make_store:
+            return name
+    return f"{getattr(make_store, '__module__', '?')}:{getattr(make_store, '__qualname__', '?')}"
 
 
 def _found(name: str) -> Callable[[FakeClock], Any]:

@@ -13,6 +13,7 @@ class Invariant(enum.StrEnum):
     ONE_HOLDER = "no task is handed out while a lease on it lasts, lapsed or not"
     REAPED_TOO_EARLY = "only a lapsed lease, or a dead worker's, is taken over"
     LEASE_HOLDS = "a lease is as long as it was said to be, and its holder may use it"
+    KEEPS_HOLD = "a live worker writes or extends in time what it holds, unless its store is in trouble"
     NO_ZOMBIE = "a lease that was lost can't be extended or settled"
     NO_RUN_WITHOUT_LEASE = "no body begins without the lease, nor beside another run of the same task"
     ONE_RUN_A_CLAIM = "a claim is run once at most"

@@ -29,6 +29,8 @@ class Hold:
     until: float
     owes: bool = False
     """Its holder, once it has heard, must count an attempt that somebody else began."""
+    heard: bool = False
+    """Its holder knows of it: the reply hasn't been lost."""
     is_current: bool = True
     superseded: bool = False
     """Taken over by another worker."""

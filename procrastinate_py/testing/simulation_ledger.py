@@ -17,12 +17,17 @@ from .simulation_judge import Hold, How, Known, faults_of_write
 class Now:
     """``store``: the clock that leases go by. ``worker``: the one that a worker judges expiry by.
 
-    ``draining``: whether the worker has been told to stop, or has told itself so.
+    ``elapsed``: true time. ``draining``: whether the worker has been told to stop, or has told itself so.
     """
 
     store: float
     worker: float
+    elapsed: float
     draining: bool
+
+
+_LONG_ENOUGH = 30.0
+"""Seconds without trouble in which a worker must have written, or extended, what it holds."""
 
 
 class Ledger:
@@ -40,6 +45,7 @@ class Ledger:
         """Each with the bodies that run in it."""
         self._latest = float("-inf")
         self._unheard: dict[str, list[Known]] = {}
+        self._troubled_until: dict[str, float] = {}
 
     def broke(self, invariant: Invariant, told: str) -> None:
         self.violations.append(Violation(invariant=invariant, told=told))
@@ -123,14 +129,15 @@ class Ledger:
             if how is not How.CLAIMED:
                 known.may_owe = known.hold.owes or known.may_owe
                 known.owed = False
-                self._unheard.setdefault(owner, []).append(known)
+            self._unheard.setdefault(owner, []).append(known)
 
     def heard(self, owner: str) -> None:
         """The worker has got the reply to its last call, and noted what it must."""
         for known in self._unheard.pop(owner, ()):
             hold = known.hold
             if hold is not None and hold.owner == owner and hold.is_current:
-                known.owed = hold.owes
+                hold.heard = True
+                known.owed = known.owed if hold.how is How.CLAIMED else hold.owes
 
     def unheard(self, owner: str) -> None:
         """It never will: what it should have counted may stay uncounted."""
@@ -152,6 +159,16 @@ class Ledger:
             self.broke(Invariant.REAPED_TOO_EARLY, f"{known.told}: {owner} took over the live lease of {hold.owner}")
         elif how is How.LEFT and hold.owner in self._alive:
             self.broke(Invariant.REAPED_TOO_EARLY, f"{known.told}: {owner} took it from {hold.owner}, who lives")
+        elif how is How.LAPSED and self._could_have_kept(hold, now):
+            self.broke(Invariant.KEEPS_HOLD, f"{known.told}: {hold.owner} let it lapse, though nothing kept it")
+
+    def _could_have_kept(self, hold: Hold, now: Now) -> bool:
+        trouble = self._troubled_until.get(hold.owner, 0.0)
+        return hold.owner in self._alive and hold.heard and not hold.blurred and now.elapsed > trouble + _LONG_ENOUGH
+
+    def troubled(self, owner: str, until: float) -> None:
+        """It can't be blamed for what it doesn't do until then."""
+        self._troubled_until[owner] = max(until, self._troubled_until.get(owner, 0.0))
 
     def extended(
         self, owner: str, tokens: Iterable[LeaseToken], lost: Iterable[LeaseToken], lease_for: float, now: Now
@@ -233,11 +250,12 @@ class Ledger:
             self.broke(Invariant.NO_RUN_WITHOUT_LEASE, f"{known.told}: {owner} began it beside another run of it")
         if self._policy.max_attempts is not None and record.attempts >= self._policy.max_attempts:
             self.broke(Invariant.MAX_ATTEMPTS, f"{known.told}: attempt {record.attempts + 1} began")
-        if record.is_expired(now.worker):
-            self.broke(Invariant.NOT_AFTER_EXPIRY, f"{known.told}: it began at {now.worker} ({record.expire_at=})")
+        row = known.row or record
+        if row.is_expired(now.worker):
+            self.broke(Invariant.NOT_AFTER_EXPIRY, f"{known.told}: it began at {now.worker}, after {row.expire_at}")
         if count != known.count and hold.is_current:
             self.broke(Invariant.STATE_KEPT, f"{known.told}: it remembers {count} changes, not {known.count}")
-        self._check_alone(owner, hold, is_suspect(record))
+        self._check_alone(owner, hold, is_suspect(row))
         hold.began = True
         known.runs += 1
         known.running.append(hold)
@@ -278,7 +296,7 @@ class Ledger:
             if row is None or seen is None:
                 if seen is not None:
                     self.broke(Invariant.WRITTEN, f"{known.told} is complete, yet still stored")
-                elif known.is_open:
+                elif known.is_open or (row is not None and with_leases):  # four methods may leave closed ones out
                     self.broke(Invariant.NONE_LOST, f"{known.told} is gone from the store")
                 continue
             for name in ("run_at", "expire_at", "attempts", "last_error", "task", "closed_as"):

@@ -333,5 +333,18 @@ class Process:
         self.die(None)
 
 
+@dataclass(slots=True)
+class Slot:
+    """A place for one process at a time, on a host whose clocks are off by ``skew`` and ``offset`` seconds."""
+
+    number: int
+    book: Notebook
+    skew: float
+    offset: float
+    process: Process | None = None
+    restart_at: float = 0.0
+    cause: str | None = None
+
+
 def _now() -> bool:
     return True

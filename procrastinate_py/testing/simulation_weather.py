@@ -33,7 +33,7 @@ class Weather:
         return cls(
             crash_in_call=some(0.04),
             lost_reply=some(0.1),
-            failing_call=some(0.1),
+            failing_call=some(0.3),
             stall_in_call=some(0.04),
             kill=some(0.01),
             freeze=some(0.01),

@@ -29,7 +29,7 @@ from .faults import StoreFault, TroubledFloor, TroubledLeasing
 from .simulation_actors import Actor, Gone
 from .simulation_invariants import Invariant
 from .simulation_ledger import Ledger, Now
-from .simulation_process import Notebook, Notes, Process, SteppedExecutor
+from .simulation_process import Notebook, Notes, Process, Slot, SteppedExecutor
 from .simulation_task import BEHAVIOURS, STORED_AS, SimulatedTask
 from .simulation_weather import FAIR, Weather
 from .simulation_witness import ConsumerWitness, FloorWitness, LeasingWitness, Witness
@@ -47,19 +47,6 @@ class Parts:
     worker: Callable[..., QueueWorker] = QueueWorker
     consumer: Callable[..., SoleConsumer] = SoleConsumer
     notes: Callable[[Notebook, Process], Notes] = Notes
-
-
-@dataclass(slots=True)
-class Slot:
-    """A place for one process at a time, on a host whose clocks are off by ``skew`` and ``offset`` seconds."""
-
-    number: int
-    book: Notebook
-    skew: float
-    offset: float
-    process: Process | None = None
-    restart_at: float = 0.0
-    cause: str | None = None
 
 
 class World:
@@ -124,9 +111,9 @@ class World:
         store = self._clock.now()
         draining = process.stop.level is not StopLevel.NONE
         if self._abilities.timekeeping is not None and not self._is_floor:
-            return Now(store=store, worker=store, draining=draining)
+            return Now(store=store, worker=store, elapsed=self.elapsed, draining=draining)
         host = store + self._slot_of(process).skew
-        return Now(store=host if self._is_floor else store, worker=host, draining=draining)
+        return Now(store=host if self._is_floor else store, worker=host, elapsed=self.elapsed, draining=draining)
 
     def store_for(self, process: Process, left: LastWords | None) -> Leasing:
         trouble = ProcessTrouble(self, process)
@@ -167,7 +154,9 @@ class World:
     def _act(self) -> None:
         random, weather = self.random, self.weather
         if random.random() < 0.05 and len(self.ledger.tasks) < _MOST_TASKS and not self.store_is_down:
-            self._delay()
+            for _ in range(random.choice((1, 1, 4))):
+                self._delay()
+            self._wake_all()
         for chance, event in (
             (weather.kill, self._kill),
             (weather.freeze, self._freeze),
@@ -294,6 +283,7 @@ class World:
         process.frozen_until = self.elapsed + seconds
         self.counts["stalls"] += 1
         self.ledger.froze(process.owner)
+        self.ledger.troubled(process.owner, process.frozen_until)
         self.tell(f"{process.owner} is frozen for {seconds} s")
 
     def _drain(self) -> None:
@@ -331,7 +321,6 @@ class World:
         task_id: TaskId = self._store.create_task(task.as_mapping())
         self.tell(f"task {task_id} delayed to {run_at}: {strategy.behaviour}, {strategy.seconds} s, {task.expire_at=}")
         self.ledger.created(task_id, task, loads=loads)
-        self._wake_all()
 
     def _wake_all(self) -> None:
         for slot in self._slots:
@@ -369,6 +358,7 @@ class ProcessTrouble:
         if world.store_is_down or self._happens(world.weather.failing_call):
             world.counts["failed calls"] += 1
             world.tell(f"{self._process.owner} {call} fails")
+            world.ledger.troubled(self._process.owner, world.elapsed)
             raise StoreFault(f"{call}: the store is down")
 
     def after(self, call: str) -> None:
@@ -380,6 +370,7 @@ class ProcessTrouble:
         if self._happens(world.weather.lost_reply):
             world.counts["lost replies"] += 1
             world.ledger.unheard(self._process.owner)
+            world.ledger.troubled(self._process.owner, world.elapsed)
             world.tell(f"{self._process.owner} {call}: the reply is lost")
             raise StoreFault(f"{call}: the reply was lost")
         self._yield()
