@@ -20,7 +20,7 @@ from ..core.task import NewTask, TaskRecord
 from ..ports.capabilities import Capabilities
 from ..ports.persister import Leasing
 from ..runtime.deaths import HUNG
-from ..runtime.in_hand import LastWords
+from ..runtime.in_hand import InHandFile, LastWords
 from ..runtime.sole_consumer import SoleConsumer
 from ..runtime.stop import StopLevel
 from ..runtime.worker import QueueWorker
@@ -46,7 +46,7 @@ class Parts:
 
     worker: Callable[..., QueueWorker] = QueueWorker
     consumer: Callable[..., SoleConsumer] = SoleConsumer
-    notes: Callable[[Notebook, Process], Notes] = Notes
+    notes: Callable[[Notebook, Process], InHandFile] = Notes
 
 
 class World:
@@ -129,10 +129,10 @@ class World:
         )
         return ConsumerWitness(consumer, witness)
 
-    def notes_for(self, process: Process, book: Notebook) -> Notes:
+    def notes_for(self, process: Process, book: Notebook) -> InHandFile:
         return self._parts.notes(book, process)
 
-    def make_worker(self, process: Process, store: Leasing, notes: Notes) -> QueueWorker:
+    def make_worker(self, process: Process, store: Leasing, notes: InHandFile) -> QueueWorker:
         return self._parts.worker(
             spec=self.spec,
             store=store,

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ import pytest
 from procrastinate_py.core.lease import LeaseToken
 from procrastinate_py.core.lifecycle import Complete
 from procrastinate_py.persisters import MemoryPersister
+from procrastinate_py.runtime.in_hand import InHandFile
 from procrastinate_py.testing.clock import FakeClock
 from procrastinate_py.testing.faults import StoreFault, TroubledFloor, TroubledLeasing
-from procrastinate_py.testing.simulation import STORES, Invariant, main, simulate
+from procrastinate_py.testing.simulation import STORES, Invariant, Parts, main, simulate
+from procrastinate_py.testing.simulation_process import Notebook, Process
 from tests.simulation.broken_stores import SettlesHalf
 from tests.simulation.seeds import SOUND
 
@@ -200,3 +203,43 @@ def test_without_trouble_every_call_passes_through() -> None:
     floor.delete_task(task_id)
     calls = "create_task read_tasks update_task next_look_at claim extend lapsed settle settle delete_task"
     assert trouble.calls == calls.split()
+
+
+class NotesInFile(InHandFile):
+    """The file itself, in place of its double."""
+
+    def __init__(self, folder: Path, opened: list[int], book: Notebook, process: Process) -> None:
+        self._book = book
+        book.holder = process
+        path = folder / f"{id(book)}.in-hand"
+        if not book.owners:
+            path.unlink(missing_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        opened.append(fd)
+        super().__init__(path, fd)
+
+    def take(self, owner: str) -> None:
+        super().take(owner)
+        self._book.owners = [owner]
+
+    def close(self, *, clean: bool) -> None:
+        if clean:
+            self._book.owners = []
+            self._write_owners()
+        self._book.holder = None
+
+
+@pytest.mark.parametrize("store", ["memory", "floor"])
+def test_in_hand_files_do_what_their_double_does(store: str, tmp_path: Path) -> None:
+    """E38: the same seeds, with files that outlive their processes, give the same runs."""
+    for seed in range(8):
+        opened: list[int] = []
+        (folder := tmp_path / str(seed)).mkdir()
+        with_files = Parts(notes=partial(NotesInFile, folder, opened))
+        try:
+            reports = [simulate(STORES[store], seed=seed, parts=parts, keep_trace=True) for parts in (None, with_files)]
+        finally:
+            for fd in opened:
+                os.close(fd)
+        assert reports[0].trace == reports[1].trace
+        assert reports[1].ok, str(reports[1])
