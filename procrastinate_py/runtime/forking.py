@@ -85,6 +85,8 @@ def let_forks_be_terminated() -> None:
         blocked.mask = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
 
     def in_child() -> None:
+        global _forked_by_a_task
+        _forked_by_a_task = True
         for number in GROUP_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         after()
@@ -93,6 +95,20 @@ def let_forks_be_terminated() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked.mask)
 
     os.register_at_fork(before=before, after_in_parent=after, after_in_child=in_child)
+
+
+_forked_by_a_task = False
+
+
+def end_if_forked(error: BaseException | None) -> None:
+    """Called where the user's code has come back: in what it forked, nothing of ours may go on as if it were the
+    queue's process. Ends such a fork as a program would end: with its exit code, or 1 after an exception."""
+    if not _forked_by_a_task:
+        return
+    code: object = 0
+    if error is not None:
+        code = error.code if isinstance(error, SystemExit) else 1
+    end_process(code if isinstance(code, int) else int(code is not None))
 
 
 def _do_nothing(_number: int, _frame: FrameType | None) -> None:

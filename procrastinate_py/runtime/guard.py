@@ -16,6 +16,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from .forking import end_if_forked
+
 
 class Interruption(BaseException):
     """Raised inside a body or hook that must end. Not an Exception, so that ``except Exception`` lets it pass."""
@@ -38,6 +40,10 @@ class Guard:
             self._open()
             try:
                 value = function(*arguments)
+                end_if_forked(None)
+            except BaseException as error:
+                end_if_forked(error)
+                raise
             finally:
                 self._close()
         except BaseException as error:

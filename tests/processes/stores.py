@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+from contextlib import suppress
 from typing import Any
 
 COLUMNS = "queue, run_at, initial_run_at, expire_at, attempts, last_fail_at, last_error, task"
@@ -23,7 +24,8 @@ class Table:
             self.pid = os.getpid()
             self.connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=60)
             self.connection.row_factory = sqlite3.Row
-            self.connection.execute("pragma journal_mode = wal")
+            with suppress(sqlite3.OperationalError):  # where another process is doing just that
+                self.connection.execute("pragma journal_mode = wal")
             self.connection.execute("pragma synchronous = off")
             self.connection.execute(
                 f"create table if not exists chores (id integer primary key autoincrement, {COLUMNS})"

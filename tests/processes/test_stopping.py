@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,32 @@ class Forks(Noted):
             os._exit(0)
         os.kill(pid, signal.SIGTERM)
         self.note(f"child ended by {-os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}")
+
+
+@pytest.mark.parametrize(("way", "code"), [("returns", 0), ("exits", 5), ("raises", 1)])
+def test_a_fork_that_comes_back_from_its_task_ends_there(shop: Shop, way: str, code: int) -> None:
+    """E38"""
+    env = shop.started()
+    env.delay("email", task=ForksAndComesBack(shop.notes, "forks", way))
+    shop.await_note("forks success")
+    assert len(shop.noted("forks success")) == len(shop.noted("forks ends")) == 1
+    assert shop.noted(f"forks child ended with {code}")
+
+
+@dataclass
+class ForksAndComesBack(Noted):
+    way: str
+
+    def run(self) -> None:
+        pid = os.fork()
+        if pid == 0:
+            if self.way == "exits":
+                sys.exit(5)
+            if self.way == "raises":
+                raise ValueError("in the fork")
+            return
+        self.note(f"child ended with {os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}")
+        self.note("ends")
 
 
 # --- on a terminal
