@@ -70,6 +70,8 @@ class Actor:
                 break
             self.resume()
         if self._thread is not None:
+            if not self.ended:
+                raise RuntimeError(f"a simulated thread didn't end though it was told so {_LONGEST_DEATH} times")
             self._thread.join()
         self.ended = True
 
