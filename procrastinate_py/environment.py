@@ -17,7 +17,6 @@ from .core.registry import Registry
 from .core.task import NewTask, TaskRecord, TaskState
 from .persisters._wake import WakeDirectory
 from .ports.clock import Clock
-from .ports.persister import Closing
 from .ports.strategy import Strategy
 from .runtime.caller import trust_of_the_caller
 from .runtime.movable_time import mover_of
@@ -188,15 +187,7 @@ class Environment(Settings):
             self._delaying.workers_have_begun = False
             if self._bench is not None:
                 self._bench.close()
-            self._close_own_store()
-
-    def _close_own_store(self) -> None:
-        """An instance that was given is its giver's to close; tasks in memory would be gone."""
-        store = self._source.opened()
-        if store is None or store.persister is self.persister or not store.is_shareable:
-            return
-        if isinstance(store.persister, Closing):
-            store.persister.close()
+            self._source.close()
 
     def __enter__(self) -> Self:
         self.start()

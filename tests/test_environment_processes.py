@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -237,3 +238,14 @@ def test_spawned_processes_work_too(tmp_path: Path, notes: Path) -> None:
         assert await_lines(notes, 1) == ["from elsewhere"]
         worker.communicate(timeout=SAFETY)
     assert worker.returncode == 0
+
+
+def test_queue_processes_hold_no_port_of_the_application(start: Callable[..., Environment]) -> None:
+    """E36, E39: after a kill -9 the application can be started again at once, whatever its queues still finish."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = os.readlink(f"/proc/self/fd/{server.fileno()}")
+        for pid in start().processes.values():
+            descriptors = Path(f"/proc/{pid}/fd")
+            held = {os.readlink(entry) for entry in descriptors.iterdir()}
+            assert "/dev/null" in held
+            assert port not in held

@@ -616,3 +616,31 @@ def test_what_it_shows_of_itself_holds_no_secret() -> None:
     env = Environment("sqlite:///secret.db", name="shop")
     queues(env)
     assert repr(env) == "<Environment 'shop', queues: 'email', 'cleanup'>"
+
+
+class Closable:
+    """A floor persister that holds something which has to be let go."""
+
+    made = 0
+    closed = 0
+
+    def __init__(self) -> None:
+        type(self).made += 1
+        self.inner = DictPersister()
+        for name in ("read_tasks", "create_task", "update_task", "delete_task"):
+            setattr(self, name, getattr(self.inner, name))
+
+    def close(self) -> None:
+        type(self).closed += 1
+
+
+def test_stop_closes_what_a_factory_made_and_leaves_what_was_given() -> None:
+    """E3"""
+    Closable.made = Closable.closed = 0
+    for persister, closed in ((Closable, 1), (Closable(), 1)):
+        env = Environment(persister, test_mode=True)
+        env.define_queue("email")
+        env.act()
+        env.stop()
+        assert Closable.closed == closed
+    assert Closable.made == 2

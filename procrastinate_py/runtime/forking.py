@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import signal
+import stat
 import sys
 import threading
 import warnings
@@ -121,6 +122,37 @@ def detach_from_terminal_input() -> None:
     if empty != 0:
         os.dup2(empty, 0)
         os.close(empty)
+
+
+def leave_listening_sockets() -> None:
+    """A port of the application's must be free as soon as the application has gone, whoever is still at work.
+
+    The descriptor stays taken, by nothing: the socket's object was copied into this process, and may yet close it.
+    """
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for fd in _open_descriptors():
+        if fd != nothing and _is_listening(fd):
+            os.dup2(nothing, fd, inheritable=False)
+    os.close(nothing)
+
+
+def _open_descriptors() -> list[int]:
+    for folder in ("/proc/self/fd", "/dev/fd"):
+        with contextlib.suppress(OSError):
+            return [int(name) for name in os.listdir(folder)]
+    return []
+
+
+def _is_listening(fd: int) -> bool:
+    try:
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            return False
+        import socket  # here, since whoever has a socket has it loaded
+
+        with socket.socket(fileno=os.dup(fd)) as copy:
+            return bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    except OSError:
+        return False
 
 
 def end_process(code: int) -> None:

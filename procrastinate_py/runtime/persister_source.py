@@ -12,7 +12,7 @@ from ..core.lease import TaskId
 from ..persisters import MemoryPersister, open_persister
 from ..ports.capabilities import Capabilities, check_floor
 from ..ports.clock import Clock
-from ..ports.persister import ClockBound, Persister
+from ..ports.persister import ClockBound, Closing, Persister
 
 DEFAULT_URL = "sqlite:///procrastinate.db"
 _SQLITE = "sqlite:///"
@@ -61,6 +61,15 @@ class OneAtATime:
         with self._lock:
             return self._persister.delete_task(task_id)
 
+    def close(self) -> bool:
+        """Whether its author gave it a ``close``: then it was called, and the object isn't to be used again."""
+        close = getattr(self._persister, "close", None)
+        if not callable(close):
+            return False
+        with self._lock:
+            close()
+        return True
+
 
 class PersisterSource:
     """Opens one store per process. Can be pickled where what was given can."""
@@ -98,6 +107,18 @@ class PersisterSource:
     def opened(self) -> Store | None:
         """This process's store, if it has been opened."""
         return self._stores.get(os.getpid())
+
+    def close(self) -> None:
+        """Lets go of this process's store, if it was made here: an instance that was given is its giver's to close,
+        and what lives in memory would be gone."""
+        store = self._stores.get(os.getpid())
+        if store is None or not store.is_shareable or not (isinstance(self.given, str) or _is_factory(self.given)):
+            return
+        if isinstance(store.persister, OneAtATime):
+            if store.persister.close():
+                del self._stores[os.getpid()]
+        elif isinstance(store.persister, Closing):
+            store.persister.close()
 
     def _make(self) -> Store:
         persister = self._persister()

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from ..core.errors import ConfigurationError
 from ..ports.clock import SystemClock
-from .forking import detach_from_terminal_input, fork_process
+from .forking import detach_from_terminal_input, fork_process, leave_listening_sockets
 from .pipes import LineReader, QueuePipes, SupervisorPipes, close_all, make_pipe, write_line
 from .plan import Plan
 from .supervisor import AT_ONCE, LONGEST_PAUSE, MARGIN, Supervisor, SupervisorPlan
@@ -52,6 +52,7 @@ class ForkLauncher:
         plan = supervisor_plan(self._plan)
         self._set_title(plan.title)
         detach_from_terminal_input()
+        leave_listening_sockets()
         Supervisor(plan, pipes, self._launch).run()
 
     def _launch(self, index: int, pipes: QueuePipes, cause: str | None, foreign: tuple[int, ...]) -> int:
