@@ -25,9 +25,11 @@ from .orders import Orders
 from .persister_source import Store
 from .pipes import EventPipe, QueuePipes
 from .plan import Plan, wake_folder
+from .quiet import start_nothing_ever
 from .settler import Outage
 from .sole_consumer import SoleConsumer
 from .stop import Exit, StopLevel, StopToken
+from .unfinished_imports import forget_unfinished_imports
 from .worker import QueueWorker
 
 _LOOK_AT_LOCK_EVERY = 1.0
@@ -42,6 +44,8 @@ def run_queue_process(plan: Plan, index: int, pipes: QueuePipes, cause: str | No
     prefix = f"{plan.process_prefix}-" if plan.process_prefix else ""
     setproctitle(f"{prefix}{spec.name}-queue-worker")
     let_forks_be_terminated()
+    start_nothing_ever()
+    forget_unfinished_imports()
     end_process(QueueProcess(plan, spec, pipes, cause).run())
 
 

@@ -1,4 +1,5 @@
-"""Whether start() may start anything: not while a module is only being imported for its environment."""
+"""Whether start() may start anything: not while a module is only being imported for its environment, and never in a
+queue's process, which may have to import that module for its tasks."""
 
 from __future__ import annotations
 
@@ -25,6 +26,12 @@ def starts_nothing() -> Iterator[None]:
         yield
     finally:
         _quiet = before
+
+
+def start_nothing_ever() -> None:
+    """In a process that is started itself: what it imports or runs would start others, and these others."""
+    global _quiet
+    _quiet = True
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from ..core.errors import ConfigurationError
 from .forking import CRASHED, GROUP_SIGNALS, end_process, outlive_group_signals
 from .pipes import EventPipe, QueuePipes, SupervisorPipes
 from .plan import Plan
-from .quiet import ScriptHeld, holds_script
+from .quiet import ScriptHeld, holds_script, start_nothing_ever
 from .supervisor import Supervisor, SupervisorPlan
 
 _PROGRAM = (
@@ -135,6 +135,7 @@ def _spawn(what: dict[str, Any]) -> int:
 def main(what: dict[str, Any]) -> None:
     """In the new interpreter."""
     code = CRASHED
+    start_nothing_ever()
     try:
         for fd in (what["plan"], *what["pipes"].values()):
             os.set_inheritable(fd, False)

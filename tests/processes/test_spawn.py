@@ -195,6 +195,58 @@ def test_a_script_that_cannot_be_run_again_is_one_clear_error(tmp_path: Path) ->
     assert "ConfigurationError" in last and "queue 'email'" in last and "no second run" in last
 
 
+STARTED_WHEN_IMPORTED = """
+import os
+from procrastinate_py import setup
+from processes.stores import Table
+
+folder = os.environ["PROCESSES_FOLDER"]
+with open(folder + "/imports", "a") as file:
+    file.write("import" + os.linesep)
+if len(open(folder + "/imports").readlines()) > 10:
+    os._exit(1)  # a fork bomb goes no further than this
+
+def factory():
+    return Table(folder + "/store.db")
+
+class Imports:
+    def __init__(self, notes):
+        self.notes = notes
+    def run(self):
+        import started_when_imported  # in a fork, nobody holds its lock any more
+        env.start()  # in a queue's process: nothing
+        with open(self.notes, "a") as file:
+            file.write(f"{len(env.processes)} started here" + os.linesep)
+
+env = setup(factory, lambda env: env.define_queue("email"), log_dir=folder + "/log", start_method=METHOD)
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_a_module_that_starts_when_it_is_imported_is_no_fork_bomb(tmp_path: Path, method: str) -> None:
+    """E42: a queue's process imports it for its factory and its tasks, and starts nothing."""
+    (tmp_path / "started_when_imported.py").write_text(STARTED_WHEN_IMPORTED.replace("METHOD", repr(method)))
+    program = (
+        "import os, sys, time\n"
+        "import started_when_imported as app\n"
+        "notes = os.environ['PROCESSES_FOLDER'] + '/notes'\n"
+        "app.env.delay(task=app.Imports(notes))\n"
+        "while not os.path.exists(notes): time.sleep(0.01)\n"
+        "app.env.stop()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=SAFETY,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, "PROCESSES_FOLDER": str(tmp_path)},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "notes").read_text() == "0 started here\n"
+    assert len((tmp_path / "imports").read_text().splitlines()) == 2  # the application's, and the queue process's
+
+
 def test_a_factory_in_a_main_module_without_a_file_is_one_clear_error(tmp_path: Path) -> None:
     """E42"""
     program = (
