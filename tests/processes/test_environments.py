@@ -17,7 +17,7 @@ import pytest
 from examples.floor_json import JsonPersister
 from procrastinate_py import Environment, setup
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SAFETY = 60.0
 
 
