@@ -69,7 +69,7 @@ class InHandFile:
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self._fd = fd
-        os.ftruncate(fd, _SIZE)
+        _reserve(fd)
         self._map = mmap.mmap(fd, _SIZE)
         self._owner = ""
         self._left_slots: list[int] = []
@@ -84,10 +84,12 @@ class InHandFile:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
+            return cls(path, fd)
+        except BaseException as error:
             os.close(fd)
-            return None
-        return cls(path, fd)
+            if isinstance(error, BlockingIOError | PermissionError):
+                return None
+            raise
 
     def take(self, owner: str) -> None:
         """Makes the file this process's. What was left stays noted until ``recovered``."""
@@ -142,3 +144,13 @@ class InHandFile:
                 begun.append(Begun(key[:length], deadline, phase))
                 self._left_slots.append(slot)
         return LastWords(owners, tuple(begun))
+
+
+def _reserve(fd: int) -> None:
+    """Gives the file all its blocks, or raises OSError: a write to memory that a full disk has none for would kill the
+    process (SIGBUS)."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, 0, _SIZE)
+    else:
+        size = os.fstat(fd).st_size
+        os.pwrite(fd, bytes(max(0, _SIZE - size)), size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import uuid
@@ -185,3 +186,21 @@ def test_ids_that_look_alike_are_told_apart() -> None:
     assert key_of(1) != key_of("1")
     assert key_of(1) != key_of(1, 1)
     assert key_of(number) != key_of(str(number))
+
+
+def test_a_disk_without_room_is_an_error_and_kills_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """E37: a page that the disk has no block for would be a SIGBUS for whoever writes it."""
+    file = acquired(tmp_path / "roomy.in-hand")
+    assert (tmp_path / "roomy.in-hand").stat().st_blocks * 512 >= 2**20
+    file.close(clean=True)
+
+    def full(fd: int, offset: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", full)
+        with pytest.raises(OSError, match="No space left"):
+            InHandFile.try_acquire(tmp_path / "q.in-hand")
+    assert len(os.listdir("/proc/self/fd")) == before
+    acquired(tmp_path / "q.in-hand").close(clean=True)
