@@ -61,6 +61,7 @@ class QueueProcess:
         self._stop = StopToken(self._monotonic, self._inbox.poke)
         self._orders = Orders(pipes, self._stop, self._log, plan.grace, self._monotonic)
         self._stands_by = False
+        self._lost_lock = False
 
     def run(self) -> int:
         """Returns the exit code."""
@@ -94,7 +95,7 @@ class QueueProcess:
             if listener is not None:
                 listener.close()
             in_hand.close(clean=worker.holds_nothing)
-        return REPLACE if ending is Exit.REPLACE else 0
+        return REPLACE if ending is Exit.REPLACE or self._lost_lock else 0
 
     # --- what may fail or take long, while the process stays and listens to its orders
 
@@ -134,6 +135,15 @@ class QueueProcess:
             self._log.info("standing_by", reason="another process on this machine works the queue")
         return in_hand
 
+    def _still_holds(self, in_hand: InHandFile) -> bool:
+        """Where somebody removed the lock, another process may work the queue: this one makes room for a new one, which
+        works it with a new lock, or stands by."""
+        if not self._lost_lock and not in_hand.is_held():
+            self._lost_lock = True
+            self._log.error("lock_lost", file=str(in_hand.path), next="this process is drained and replaced")
+            self._stop.drain("its lock is gone", self._plan.grace)
+        return not self._lost_lock
+
     def _listen(self, store: Store) -> WakeListener | None:
         """Without wake-ups, the store is looked at every update_period."""
         try:
@@ -152,6 +162,7 @@ class QueueProcess:
             fresh_for=self._spec.update_period,
             warn=lambda problem: self._log.warning("row_skipped", reason=problem),
             left=[note.key for note in left.begun] if left else (),
+            is_sole=partial(self._still_holds, in_hand),
         )
         owner = new_owner()
         in_hand.take(owner)

@@ -91,6 +91,16 @@ class InHandFile:
                 return None
             raise
 
+    def is_held(self) -> bool:
+        """Whether it still keeps others away. Not where somebody has removed it, as by emptying the folder: the next
+        who comes makes another. A lock that was dropped, as when a task opens and closes the file, is taken back."""
+        try:
+            here, held = os.stat(self.path), os.fstat(self._fd)
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return (here.st_dev, here.st_ino) == (held.st_dev, held.st_ino)
+
     def take(self, owner: str) -> None:
         """Makes the file this process's. What was left stays noted until ``recovered``."""
         self._owner = owner

@@ -24,7 +24,8 @@ _RUN_AT_AND_ID = attrgetter("run_at", "id")
 
 
 class SoleConsumer:
-    """``fresh_for``: for how many seconds a pass's rows are believed. ``left``: keys that a dead process had begun."""
+    """``fresh_for``: for how many seconds a pass's rows are believed. ``left``: keys that a dead process had begun.
+    ``is_sole``: asked before each claim, which gives nothing where the queue isn't this process's any more."""
 
     def __init__(
         self,
@@ -34,11 +35,13 @@ class SoleConsumer:
         fresh_for: float,
         warn: Callable[[str], Any],
         left: Iterable[bytes] = (),
+        is_sole: Callable[[], bool] = lambda: True,
     ) -> None:
         self._persister = persister
         self._now = now
         self._fresh_for = fresh_for
         self._warn = warn
+        self._is_sole = is_sole
         self._left = frozenset(left)
         self._due: deque[TaskRecord] = deque()
         self._next_run_at: float | None = None
@@ -49,6 +52,8 @@ class SoleConsumer:
         self._unreadable: set[str] = set()
 
     def claim(self, queue: str, owner: str, limit: int, lease_for: float) -> Sequence[Claim]:
+        if not self._is_sole():
+            return ()
         now = self._now()
         if not self._due or not 0 <= now - self._read_at <= self._fresh_for:
             self._read(queue, now)

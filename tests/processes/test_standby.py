@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from .conftest import Start
@@ -48,6 +50,24 @@ def test_who_stood_by_takes_over_when_the_holder_is_killed(shop: Shop, start: St
     eventually(lambda: not first.others())  # until then its process may still take a task
     here.delay("email", task=Noted(shop.notes, "two"))
     shop.await_note(f"two begins {second.pids['email']}")
+
+
+def test_who_lost_its_lock_works_no_further(shop: Shop, start: Start) -> None:
+    """E40: whoever empties the folder of the logs removes the lock too, and the next who comes makes another."""
+    first = start(shop)
+    here = shop.environment()
+    here.delay("email", task=Noted(shop.notes, "one"))
+    shop.await_note("one success")
+    shutil.rmtree(shop.folder / "log")
+    second = start(shop)
+    shop.await_log("process_started", str(second.pids["email"]))
+    for number in range(100):
+        here.delay("email", task=Noted(shop.notes, f"task{number}."))
+    shop.await_note("success", times=101)
+    eventually(lambda: not here.tasks())
+    assert len(shop.noted("begins")) == 101
+    shop.await_log("lock_lost", str(first.pids["email"]))
+    shop.await_log("standing_by")
 
 
 def test_on_a_store_with_leases_nobody_stands_by(shop: Shop, start: Start) -> None:

@@ -204,3 +204,47 @@ def test_a_disk_without_room_is_an_error_and_kills_nobody(tmp_path: Path, monkey
             InHandFile.try_acquire(tmp_path / "q.in-hand")
     assert len(os.listdir("/proc/self/fd")) == before
     acquired(tmp_path / "q.in-hand").close(clean=True)
+
+
+def test_a_file_that_was_removed_keeps_nobody_away(tmp_path: Path) -> None:
+    """E40"""
+    path = tmp_path / "q.in-hand"
+    file = acquired(path)
+    assert file.is_held()
+    path.unlink()
+    assert not file.is_held()
+    acquired(path).close(clean=True)
+    assert not file.is_held()
+    file.close(clean=True)
+
+
+def test_a_lock_that_was_dropped_is_taken_back_unless_another_has_it(tmp_path: Path) -> None:
+    """E40: the system drops it when its process closes the file, however it came to have it open once more."""
+    path = tmp_path / "q.in-hand"
+    file = acquired(path)
+    path.read_bytes()
+    assert file.is_held()
+    assert another_process_cannot_acquire(path)
+    path.read_bytes()
+    ready, others = os.pipe()
+    goes, ours = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        held = InHandFile.try_acquire(path)
+        os.write(others, b"1" if held else b"0")
+        os.read(goes, 1)
+        os._exit(0)
+    assert os.read(ready, 1) == b"1"
+    assert not file.is_held()
+    os.write(ours, b"1")
+    os.waitpid(pid, 0)
+    for fd in (ready, others, goes, ours):
+        os.close(fd)
+    file.close(clean=True)
+
+
+def another_process_cannot_acquire(path: Path) -> bool:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if InHandFile.try_acquire(path) is None else 1)
+    return os.waitpid(pid, 0)[1] == 0
