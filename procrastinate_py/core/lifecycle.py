@@ -157,9 +157,7 @@ def _after_failure(
     )
 
 
-def _close(
-    record: TaskRecord, state: TaskState, error: BaseException, prefix: str, now: float, attempts: int
-) -> Close:
+def _close(record: TaskRecord, state: TaskState, error: BaseException, prefix: str, now: float, attempts: int) -> Close:
     return Close(
         state=state,
         attempts=attempts,
