@@ -68,8 +68,8 @@ class QueueProcess:
         threading.excepthook = lambda thread: self._log.error("thread_failed", error=thread.exc_value)
         self._log.info("process_started", parent_pid=os.getppid())
         self._events.begun()
-        self._orders.listen()
         try:
+            self._orders.listen()
             code = self._work()
         except BaseException as error:
             self._log.error("process_failed", error=error)

@@ -29,13 +29,29 @@ class Executor:
         self._name = name
         self._waiting: SimpleQueue[Attempt | None] = SimpleQueue()
         self._threads = 0
+        self._is_short = False
+        self._untold: RuntimeError | None = None
 
     def submit(self, attempt: Attempt, unfinished: int) -> None:
-        """Queues it. ``unfinished`` is how many attempts are queued or running, this one counted."""
+        """Queues it. ``unfinished`` is how many attempts are queued or running, this one counted.
+
+        Where the machine has no thread to give, it just waits; the next ``submit`` asks for one again.
+        """
         self._waiting.put(attempt)
         if self._threads < self._size and self._threads < unfinished:
-            self._threads += 1
-            BodyThread(self._work, f"{self._name}-{self._threads}").start()
+            try:
+                BodyThread(self._work, f"{self._name}-{self._threads + 1}").start()
+            except RuntimeError as error:
+                self._untold = self._untold if self._is_short else error
+                self._is_short = True
+            else:
+                self._threads += 1
+                self._is_short = False
+
+    def take_shortage(self) -> RuntimeError | None:
+        """Why a thread couldn't be started, once in each spell in which none can."""
+        error, self._untold = self._untold, None
+        return error
 
     def submit_apart(self, attempt: Attempt) -> None:
         """In a thread of its own, however many others are stuck: for hooks on behalf of a body that won't end."""

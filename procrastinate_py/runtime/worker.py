@@ -321,6 +321,9 @@ class QueueWorker:
         if behind:
             self._pace.stalled()
             self._hand_back(behind)
+            self._settle()  # now: while an outcome is unwritten nothing is claimed, and nothing else may end the wait
+            if (shortage := self._executor.take_shortage()) is not None:
+                self._log.warning("no_thread", reason=str(shortage), next="it is tried again and again")
 
     def _hand_back(self, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:
@@ -329,15 +332,12 @@ class QueueWorker:
             elif attempt.judge(Interrupted(), Release()):
                 self._settler.add(attempt)
 
-    def _begin_drain(self, stop: StopToken) -> None:
-        self._events.stopping()
-        self._hand_back(self._hand.take_back_unbegun())
-
     def _drain(self, stop: StopToken) -> bool:
         """Whether all is done that can be done."""
         if not self._drain_begun:
             self._drain_begun = True
-            self._begin_drain(stop)
+            self._events.stopping()
+            self._hand_back(self._hand.take_back_unbegun())
             self._settle()
         if not self._hand.working and not self._settler.unwritten:
             return True

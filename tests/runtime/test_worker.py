@@ -13,6 +13,7 @@ import pytest
 from procrastinate_py.core.errors import TaskTimeoutError, WorkerDiedError
 from procrastinate_py.core.task import TaskState
 from procrastinate_py.runtime.deaths import HUNG
+from procrastinate_py.runtime.executor import BodyThread
 from procrastinate_py.runtime.in_hand import BODY, RECOVERY, Begun, InHandFile, LastWords, key_of
 from procrastinate_py.runtime.stop import Exit
 
@@ -112,6 +113,35 @@ def test_one_long_task_does_not_hold_up_the_others() -> None:
         running.wait_settled(500)
         gate("long").set()
         running.wait_settled(1)
+
+
+@pytest.mark.parametrize("floor", [False, True])
+def test_a_machine_without_threads_to_give_stops_the_queue_only_as_long(
+    floor: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E37: nothing that was claimed is stranded, and none of it counts as an attempt."""
+    refused = threading.Semaphore(0)
+    may_start = threading.Event()
+    start = BodyThread.start
+
+    def scarce(thread: BodyThread) -> None:
+        if not may_start.is_set():
+            refused.release()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(BodyThread, "start", scarce)
+    bench = Bench(floor=floor, max_tasks=2)
+    for number in range(10):
+        bench.delay(Notes(number))
+    with Running(bench) as running:
+        for _ in range(5):  # more than are claimed at once: what was, has been given back and claimed again
+            assert refused.acquire(timeout=PATIENCE)
+        may_start.set()
+        while len(SEEN) < 10:
+            running.wait_settled(1)
+    assert sorted(SEEN) == list(range(10))
+    assert bench.log.events("warning") == ["no_thread"]
 
 
 def test_a_drain_finishes_what_runs_and_hands_back_the_rest_uncounted() -> None:
