@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SOUND = {"memory": 140, "floor": 140, "sqlite": 40}
+SOUND = {"memory": 130, "floor": 130, "sqlite": 40}
 """Of each store, with sound parts."""
 
 ENOUGH = 80
