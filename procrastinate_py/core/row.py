@@ -12,6 +12,8 @@ from .error_text import shown
 from .lifecycle import closed_state_of_row
 from .task import TaskRecord
 
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+
 _WHOLE = re.compile(r"\s*[-+]?[0-9]+\s*", re.ASCII)
 
 
@@ -81,6 +83,13 @@ class _Reader:
 
 
 def _optional_int(value: object) -> int | None:
+    number = _any_int(value)
+    if number is not None and not _LOWEST <= number <= _HIGHEST:
+        raise ValueError("more than 64 bits: no clock gets there, and arithmetic with it fails")
+    return number
+
+
+def _any_int(value: object) -> int | None:
     if value is None or type(value) is int:
         return value
     if isinstance(value, bool):
@@ -88,7 +97,7 @@ def _optional_int(value: object) -> int | None:
     if isinstance(value, int):
         return value
     if isinstance(value, Decimal | float):
-        if not math.isfinite(value) or value != int(value):
+        if not math.isfinite(value) or abs(value) > _HIGHEST or value != int(value):
             raise ValueError("not a whole number")
         return int(value)
     if isinstance(value, str):

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from ..core.lease import TaskId
-from ..core.row import UnreadableRowError, record_from_row
+from ..core.row import record_from_row
 from ..core.stored_text import tag_of_text
 from ..core.task import TaskRecord, TaskState, state_of
 from ..ports.persister import Persister
@@ -53,7 +53,7 @@ class FloorInspecting:
             for row in self._persister.read_tasks(queue):
                 try:
                     yield record_from_row(queue, row, now)
-                except UnreadableRowError:
+                except Exception:
                     continue  # the queue's log tells of it; there's no task to show
 
 

@@ -19,6 +19,7 @@ from ..core.task import Claim, TaskRecord
 from ..ports.persister import IncompleteSettle, Persister
 from .in_hand import key_of
 
+_NEVER = 2**63
 _RUN_AT = attrgetter("run_at")
 _RUN_AT_AND_ID = attrgetter("run_at", "id")
 
@@ -111,20 +112,21 @@ class SoleConsumer:
                 run_at = row.get("run_at")
                 if run_at is None:
                     continue
-                if type(run_at) is int and run_at > now and not self._left:
+                if type(run_at) is int and now < run_at < _NEVER and not self._left:
                     coming = run_at if coming is None or run_at < coming else coming
                     continue
             try:
                 record = record_from_row(queue, row, now)
+                if record.run_at is None or record.id in self._held or record.id in due:
+                    continue
+                if record.is_due(now) or self._was_left(record):
+                    due[record.id] = record
+                elif coming is None or record.run_at < coming:
+                    coming = record.run_at
             except UnreadableRowError as error:
                 self._skip(str(error))
-                continue
-            if record.run_at is None or record.id in self._held or record.id in due:
-                continue
-            if record.is_due(now) or self._was_left(record):
-                due[record.id] = record
-            elif coming is None or record.run_at < coming:
-                coming = record.run_at
+            except Exception as error:  # it's a mapping, or an id, whose own methods fail
+                self._skip(f"a row of queue {queue!r} can't be read ({type(error).__name__})")
         self._due = deque(_in_order(due.values()))
         self._next_run_at = coming
         self._read_at = now

@@ -68,6 +68,7 @@ def test_an_int_may_come_in_other_clothes(value: Any) -> None:
 
 NO_INTS = [True, 1.5, math.nan, math.inf, Decimal("NaN"), Decimal("sNaN"), Decimal("Infinity"), Decimal("1E+999999999")]
 NO_INTS += ["", "x", "1_0", "1.5", "0x1f", "\u0661", "1" * 5000, b"100", [100], object()]
+NO_INTS += [2**63, -(2**63) - 1, 10**400, str(2**63), 1e300]
 
 
 @pytest.mark.parametrize("value", NO_INTS, ids=range(len(NO_INTS)))

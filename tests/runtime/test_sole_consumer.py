@@ -202,3 +202,33 @@ def test_what_a_dead_process_had_begun_comes_first_and_costs_no_further_call() -
     assert it.consumer.lapsed("q", "me", 500, 30, "dead") == ()
     assert it.claim() == [1, 3]
     assert len(it.floor.said("read")) == 1
+
+
+class BrokenMapping(dict[str, Any]):
+    def get(self, key: str, default: Any = None) -> Any:
+        if key == "queue":
+            return "q"
+        raise RuntimeError("no row to be had")
+
+
+class BrokenId:
+    def __hash__(self) -> int:
+        return hash(1)
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("not comparable")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("not to be shown")
+
+
+BROKEN = [BrokenMapping(id=2), row(BrokenId()), row(BrokenId(), run_at="x"), row(2, run_at=10**400)]
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=range(len(BROKEN)))
+def test_a_row_whose_own_methods_fail_stops_no_other(broken: Any) -> None:
+    """E19, E30"""
+    it = Counter(row(1), broken, row(3))
+    assert it.claim() == [1, 3]
+    assert it.consumer.next_look_at("q") is None
+    assert len(it.warnings) == 1
