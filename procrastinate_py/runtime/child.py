@@ -42,7 +42,8 @@ def run_queue_process(plan: Plan, index: int, pipes: QueuePipes, cause: str | No
     """Ends the process. ``cause``: how the queue's process before this one died, if it did."""
     spec = plan.queues[index]
     prefix = f"{plan.process_prefix}-" if plan.process_prefix else ""
-    setproctitle(f"{prefix}{spec.name}-queue-worker")
+    shown = "".join(char if char.isprintable() else "?" for char in spec.name)  # a title can hold no NUL
+    setproctitle(f"{prefix}{shown}-queue-worker")
     let_forks_be_terminated()
     start_nothing_ever()
     forget_unfinished_imports()

@@ -29,6 +29,12 @@ def test_titles_tell_prefix_and_queue(shop: Shop) -> None:
     }
 
 
+def test_a_title_shows_what_it_cannot_hold_by_a_question_mark(shop: Shop) -> None:
+    """E10, E35: any name makes a queue, and a process whose title could end it."""
+    env = shop.started({"/a\0b\x1b": {}})
+    assert [title_of(pid) for pid in env.processes.values()] == ["/a?b?-queue-worker"]
+
+
 def test_an_idle_stop_asks_and_is_answered(shop: Shop) -> None:
     """E39"""
     env = shop.started({"email": {"update_period": 3600}})
