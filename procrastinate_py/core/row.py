@@ -97,7 +97,7 @@ def _any_int(value: object) -> int | None:
     if isinstance(value, int):
         return value
     if isinstance(value, Decimal | float):
-        if not math.isfinite(value) or abs(value) > _HIGHEST or value != int(value):
+        if not math.isfinite(value) or not _LOWEST <= value <= _HIGHEST or value != int(value):
             raise ValueError("not a whole number")
         return int(value)
     if isinstance(value, str):
