@@ -16,7 +16,7 @@ import pytest
 from .conftest import PYTHONPATH
 from .jobs import Gated, Noted, WillNotEnd
 from .shops import Shop
-from .support import SAFETY, eventually, in_session, is_running, kill_session, title_of
+from .support import SAFETY, eventually, in_session, is_running, kill_session, parent_of, title_of
 
 
 def test_titles_tell_prefix_and_queue(shop: Shop) -> None:
@@ -33,6 +33,22 @@ def test_a_title_shows_what_it_cannot_hold_by_a_question_mark(shop: Shop) -> Non
     """E10, E35: any name makes a queue, and a process whose title could end it."""
     env = shop.started({"/a\0b\x1b": {}})
     assert [title_of(pid) for pid in env.processes.values()] == ["/a?b?-queue-worker"]
+
+
+def test_the_log_tells_when_a_process_began_and_ended_and_whose_it_was(shop: Shop) -> None:
+    """E48, E47"""
+    env = shop.started({"email": {}})
+    pid = env.processes["email"]
+    (began,) = shop.await_log("process_started")
+    assert f"parent_pid={parent_of(pid)}" in began
+    env.stop()
+    (ended,) = shop.logged("process_stopped")
+    for line in (began, ended):
+        instant, level, *_ = line.split()
+        assert instant.endswith("Z")
+        assert level == "INFO"
+        assert "queue=email" in line
+        assert f"pid={pid}" in line.split()
 
 
 def test_an_idle_stop_asks_and_is_answered(shop: Shop) -> None:
