@@ -12,10 +12,11 @@ HUNG = "it hung: a task held the interpreter past its timeout, so that it had to
 
 
 def cause_of_death(status: int) -> str | None:
-    """From a wait status; None for an end that the process chose."""
+    """From a wait status; None where it asked for a new one. Its own end is 0 only once it was told to stop: then
+    there's nobody to tell, and else a task ended it."""
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
-        return None if code in (0, REPLACE) else f"exit code {code}"
+        return None if code == REPLACE else f"exit code {code}"
     try:
         name = signal.Signals(-code).name
     except ValueError:

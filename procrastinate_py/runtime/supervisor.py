@@ -237,7 +237,8 @@ class Supervisor:
     def _bury(self, queue: QueueProcess, events: LineReader, status: int) -> None:
         self._hear(queue, events)
         if not queue.announced:
-            self._tell_failure(queue, f"its process ended before it began ({cause_of_death(status) or 'exit code 0'})")
+            how = cause_of_death(status) or f"exit code {REPLACE}"
+            self._tell_failure(queue, f"its process ended before it began ({how})")
         with contextlib.suppress(KeyError):  # where its end was seen before its exit
             self._poll.unregister(events.fd)
         queue.ended(status, self._monotonic())

@@ -105,7 +105,7 @@ def test_events_are_lines_that_a_person_can_read(pipe: Pipe) -> None:
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        (0, None),
+        (0, "exit code 0"),
         (REPLACE << 8, None),
         (3 << 8, "exit code 3"),
         (signal.SIGKILL, "killed by SIGKILL"),

@@ -212,7 +212,7 @@ def test_a_process_that_dies_is_replaced_and_its_successor_told_how(make: Make, 
     assert supervision.pids()["b"] == other
 
 
-@pytest.mark.parametrize(("code", "cause"), [(3, "exit code 3"), (0, "None"), (REPLACE, "None")])
+@pytest.mark.parametrize(("code", "cause"), [(3, "exit code 3"), (0, "exit code 0"), (REPLACE, "None")])
 def test_a_process_that_ends_by_itself_is_replaced(make: Make, notes: Path, code: int, cause: str) -> None:
     """E38"""
 
