@@ -311,7 +311,7 @@ def safe_backoff(spec: QueueSpec, log: QueueLog) -> Callable[[int], float]:
     def seconds(attempts: int) -> float:
         try:
             return bounded_delay(spec.backoff(attempts))
-        except Exception as error:
+        except BaseException as error:  # SystemExit too: it would end the thread, and the task with it
             log.error("backoff_failed", attempt=attempts, error=error)
             return default_backoff(attempts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from typing import Any
 
@@ -405,7 +406,9 @@ def test_a_queue_may_bring_its_own_backoff(policy: Any, delay: int) -> None:
     assert bench.find(task_id).run_at == START + delay
 
 
-@pytest.mark.parametrize("nonsense", [lambda n: float("nan"), lambda n: -1, lambda n: "soon", lambda n: 1 / 0])
+@pytest.mark.parametrize(
+    "nonsense", [lambda n: float("nan"), lambda n: -1, lambda n: "soon", lambda n: 1 / 0, lambda n: sys.exit(1)]
+)
 def test_a_backoff_that_answers_nonsense_is_logged_and_the_default_holds(nonsense: Any) -> None:
     """E34"""
     bench = Bench(backoff=nonsense)
