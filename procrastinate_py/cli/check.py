@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.error_text import message_of
+from ..core.error_text import message_of, type_and_message
 from ..core.queue import file_stem
 from .looking import class_of
 from .program import DONE, REFUSED, Command, Session
@@ -60,7 +60,7 @@ def examine(env: Environment) -> Iterator[Finding]:
         store = env.store()
         env.counts()
     except Exception as error:
-        told = f"it can't be used: {type(error).__name__}: {one_line(message_of(error), 300)}"
+        told = f"it can't be used: {one_line(type_and_message(error), 300)}"
         yield Finding(level=PROBLEM, about="persister", told=told)
         return
     yield Finding(level=OK, about="persister", told=f"reachable; abilities: {', '.join(_abilities(store))}")

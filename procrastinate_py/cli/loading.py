@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from ..core.error_text import type_and_message
+from ..core.state import article
 from ..environment import Environment
 from ..runtime.quiet import starts_nothing
 from .refused import Refused
@@ -26,7 +28,7 @@ def load_environment(reference: str) -> Environment:
         if callable(found) and not isinstance(found, Environment):
             found = _called(found, reference)
     if not isinstance(found, Environment):
-        raise Refused(f"{reference} is no Environment but {_article(type(found).__name__)}: point --env at one")
+        raise Refused(f"{reference} is no Environment but {article(type(found).__name__)}: point --env at one")
     return found
 
 
@@ -40,7 +42,7 @@ def _module(name: str) -> Any:
             ) from error
         raise Refused(f"importing {name} failed: {error} (install it, or mend the import)") from error
     except (Exception, SystemExit) as error:
-        raise Refused(f"importing {name} failed: {type(error).__name__}: {error} (--debug shows where)") from error
+        raise Refused(f"importing {name} failed: {type_and_message(error)} (--debug shows where)") from error
 
 
 def _attribute(module: Any, name: str, attribute: str) -> Any:
@@ -59,8 +61,4 @@ def _called(factory: Any, reference: str) -> Any:
     try:
         return factory()
     except (Exception, SystemExit) as error:
-        raise Refused(f"{reference}() failed: {type(error).__name__}: {error} (--debug shows where)") from error
-
-
-def _article(noun: str) -> str:
-    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+        raise Refused(f"{reference}() failed: {type_and_message(error)} (--debug shows where)") from error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ..core.error_text import message_of
+from ..core.error_text import message_of, type_and_message
 from ..core.errors import ProcrastinateError
 from ..runtime.log_lines import printable
 from .output import Output
@@ -112,7 +112,7 @@ def _in_words(error: Exception) -> tuple[int, str]:
         return REFUSED, error.format_message()
     if isinstance(error, ProcrastinateError | ValueError | TypeError | OSError):
         return REFUSED, message_of(error)
-    return REFUSED, f"{type(error).__name__}: {message_of(error)} (--debug shows where)"
+    return REFUSED, f"{type_and_message(error)} (--debug shows where)"
 
 
 def _common_options() -> list[click.Parameter]:

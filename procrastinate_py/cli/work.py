@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.error_text import message_of
+from ..core.error_text import type_and_message
 from ..ports.clock import SystemClock
 from ..runtime.inbox import Inbox
 from .output import Output, as_table
@@ -123,9 +123,7 @@ def _queues_now(env: Environment) -> RenderableType:
     try:
         titles, cells = rows(env)
     except Exception as error:  # the processes deal with a store that's away; this is only a view of it
-        return as_table(
-            ["the queues can't be counted now"], [[f"{type(error).__name__}: {one_line(message_of(error))}"]]
-        )
+        return as_table(["the queues can't be counted now"], [[one_line(type_and_message(error))]])
     pids = env.processes
     return as_table([*titles, "pid"], [[*row, str(pids.get(row[0], "-"))] for row in cells])
 

@@ -20,6 +20,11 @@ def message_of(error: BaseException) -> str:
     return text or type(error).__name__
 
 
+def type_and_message(error: BaseException) -> str:
+    """``TYPE: MESSAGE``, for a line of a log or of a terminal."""
+    return f"{type(error).__name__}: {message_of(error)}"
+
+
 def traceback_of(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error))

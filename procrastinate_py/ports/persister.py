@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from ..core.error_text import message_of
 from ..core.lease import LeaseToken, TaskId
 from ..core.lifecycle import Transition
 from ..core.task import Claim, NewTask, TaskRecord, TaskState
@@ -67,7 +68,7 @@ class IncompleteSettle(Exception):
     """Some of a settle call's writes failed, each on its own; the others are done."""
 
     def __init__(self, failures: Mapping[LeaseToken, BaseException]) -> None:
-        super().__init__(f"{len(failures)} outcome(s) couldn't be written: {next(iter(failures.values()))}")
+        super().__init__(f"{len(failures)} outcome(s) couldn't be written: {message_of(next(iter(failures.values())))}")
         self.failures = failures
 
 

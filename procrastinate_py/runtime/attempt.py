@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.backoff import bounded_delay, default_backoff
 from ..core.codec import Codec, split_documents, tag_of_text
-from ..core.error_text import message_of
+from ..core.error_text import type_and_message
 from ..core.errors import MalformedTaskError, TaskExpiredError, TaskTimeoutError, UnknownTaskError
 from ..core.lifecycle import (
     Close,
@@ -46,6 +46,8 @@ NEVER = float("inf")
 
 LOADING_LIMIT = 30.0
 """The least that a task gets to be loaded, however short its timeout: its module may have to be imported first."""
+
+_LONGEST_REASON = 500
 
 
 class Attempt:
@@ -294,7 +296,7 @@ class AttemptRunner:
                 tell, event = self._log.error, "final_fail"
         record = attempt.claim.record
         error = getattr(ending, "error", None)
-        reason = {} if error is None else {"reason": f"{type(error).__name__}: {message_of(error)}"[:500]}
+        reason = {} if error is None else {"reason": type_and_message(error)[:_LONGEST_REASON]}
         tell(
             event,
             task_id=record.id,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, MutableMapping
 from datetime import UTC, datetime
 from typing import Any
 
-from ..core.error_text import message_of, storable, traceback_of
+from ..core.error_text import storable, traceback_of, type_and_message
 
 LONGEST_VALUE = 16 * 1024
 """Bytes: longer texts lose their middle."""
@@ -49,7 +49,7 @@ def _split_off_traceback(event: MutableMapping[str, Any]) -> str | None:
     for key in ("error", "exception"):
         error = event.get(key)
         if isinstance(error, BaseException):
-            event[key] = f"{type(error).__name__}: {message_of(error)}"
+            event[key] = type_and_message(error)
             trace = trace or traceback_of(error)
     return trace
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..core.error_text import ascii_fallback
+from ..core.error_text import ascii_fallback, type_and_message
 from ..core.lease import LeaseToken
 from ..core.lifecycle import Close, Reschedule, Transition, with_text
 from ..ports.persister import IncompleteSettle, Leasing
@@ -41,7 +41,7 @@ class Outage:
         if not self._failing:
             self._pause = 0.0
             self._since = now
-            self._log.warning("store_unavailable", reason=_words(error))
+            self._log.warning("store_unavailable", reason=type_and_message(error))
         self._failing.add(call)
         self._pause = min(max(self._pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
         self.retry_at = now + self._pause
@@ -131,7 +131,7 @@ class Settler:
             if not failures:
                 self._finish([attempt], lost)
                 if error is not None:
-                    self._log.warning("error_text_shortened", task_id=token.task_id, reason=_words(error))
+                    self._log.warning("error_text_shortened", task_id=token.task_id, reason=type_and_message(error))
                 return None
             error = error or failures[token]
         return error
@@ -165,7 +165,3 @@ def _in_full_and_in_short(transition: Transition) -> Iterator[Transition]:
     yield transition
     if isinstance(transition, Reschedule | Close):
         yield with_text(transition, last_error=ascii_fallback(transition.last_error))
-
-
-def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"

@@ -22,6 +22,7 @@ import weakref
 from dataclasses import asdict, replace
 from typing import Any
 
+from ..core.error_text import type_and_message
 from ..core.errors import ConfigurationError
 from .forking import CRASHED, GROUP_SIGNALS, end_process, outlive_group_signals
 from .pipes import EventPipe, QueuePipes, SupervisorPipes
@@ -170,7 +171,7 @@ def _work(what: dict[str, Any]) -> None:
         plan = _read_plan(what)
         from .child import run_queue_process
     except BaseException as error:
-        EventPipe(pipes.events).failed(f"its spawned process can't begin: {type(error).__name__}: {error}")
+        EventPipe(pipes.events).failed(f"its spawned process can't begin: {type_and_message(error)}")
         raise SystemExit(CRASHED) from error
     run_queue_process(plan, what["index"], pipes, what["cause"])
 
