@@ -130,13 +130,11 @@ def decide(record: TaskRecord, ending: Ending, policy: RetryPolicy, now: float) 
         case Interrupted():
             return Release()
         case Expired(error=error):
-            return _close(record, TaskState.EXPIRED, error, EXPIRED_PREFIX, now, record.attempts)
-        case Failed(error=error):
+            return _close(TaskState.EXPIRED, error, EXPIRED_PREFIX, now, record.attempts)
+        case Failed(error=error) | Abandoned(error=error):
             return _after_failure(record, error, policy, now, 0.0)
         case TimedOut(error=error, not_before=not_before):
             return _after_failure(record, error, policy, now, not_before)
-        case Abandoned(error=error):
-            return _after_failure(record, error, policy, now, 0.0)
     assert_never(ending)
 
 
@@ -145,9 +143,9 @@ def _after_failure(
 ) -> Transition:
     attempts = record.attempts + 1
     if record.is_expired(now):
-        return _close(record, TaskState.EXPIRED, error, EXPIRED_PREFIX, now, attempts)
+        return _close(TaskState.EXPIRED, error, EXPIRED_PREFIX, now, attempts)
     if policy.max_attempts is not None and attempts >= policy.max_attempts:
-        return _close(record, TaskState.FAILED, error, DEAD_PREFIX, now, attempts)
+        return _close(TaskState.FAILED, error, DEAD_PREFIX, now, attempts)
     failed_at = math.floor(now)
     return Reschedule(
         run_at=max(failed_at + math.ceil(policy.backoff(attempts)), math.ceil(not_before)),
@@ -157,7 +155,7 @@ def _after_failure(
     )
 
 
-def _close(record: TaskRecord, state: TaskState, error: BaseException, prefix: str, now: float, attempts: int) -> Close:
+def _close(state: TaskState, error: BaseException, prefix: str, now: float, attempts: int) -> Close:
     return Close(
         state=state,
         attempts=attempts,
