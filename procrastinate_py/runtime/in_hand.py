@@ -25,12 +25,13 @@ _LONGEST_KEY = 112
 _SLOTS = 8192
 _SIZE = _HEADER.size + _SLOTS * _SLOT.size
 
-BODY = 1
-"""The task's own attempt had begun."""
-RECOVERY = 2
-"""A hook for an attempt that an earlier death ended had begun: a second death means that the hook kills."""
-EXPIRY = 3
+# Where a task has several notes, the highest phase tells.
+EXPIRY = 1
 """The hook of a task that expired before it could run had begun: nothing to count, but the hook kills."""
+BODY = 2
+"""The task's own attempt had begun."""
+RECOVERY = 3
+"""A hook for an attempt that an earlier death ended had begun: a second death means that the hook kills."""
 
 
 @dataclass(frozen=True, slots=True)
