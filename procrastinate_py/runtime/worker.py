@@ -144,10 +144,10 @@ class QueueWorker:
         self._hand.hand_over(Attempt(claims[0]))
         while self._hand.working:
             self._acted.clear()
+            self._asleep = True  # before the look: whatever ends after it has to wake this thread
             self._enforce_limits()
             self._collect()
             if self._hand.working:
-                self._asleep = True
                 self._acted.wait(min(max(0.0, self._watch.next_at - self._monotonic()), _LONGEST_WAIT))
         return self._settle_or_raise()[0]
 
