@@ -31,6 +31,7 @@ from .tasks.delaying import Delayed, Delaying, as_delayed, refuse_unknown, strat
 
 if TYPE_CHECKING:
     from .runtime.bench import Bench
+    from .runtime.supervision import Supervision
 
 T = TypeVar("T", bound=type)
 
@@ -74,7 +75,7 @@ class Environment(Settings):
         super().__init__(settings | {"trust": trust_of_the_caller() if trust is None else trust})
         self._registry = Registry(self.trust)
         self._queues = QueueTable()
-        self._supervision: Any = None
+        self._supervision: Supervision | None = None
         self._make_codec()
         self._make_source()
 
@@ -138,12 +139,16 @@ class Environment(Settings):
         if start_is_quiet():
             return
         self._refuse_if_started("start() can't be called again")
-        specs = self._queues.some(queues)
-        if not self.test_mode and not is_told_to_stop():
-            self._supervision = self._start_processes(specs)
-        self._started_in = os.getpid()
+        self._started_in = os.getpid()  # from here on, so that two threads don't both start processes
+        try:
+            specs = self._queues.some(queues)
+            if not self.test_mode and not is_told_to_stop():
+                self._supervision = self._start_processes(specs)
+        except BaseException:
+            self._started_in = None
+            raise
 
-    def _start_processes(self, specs: list[QueueSpec]) -> Any:
+    def _start_processes(self, specs: list[QueueSpec]) -> Supervision:
         from .runtime.supervision import Supervision  # brings what only processes need
 
         # Here, where it reaches whoever starts it, and not in a queue's log: a factory may give something else.
@@ -172,7 +177,7 @@ class Environment(Settings):
     @property
     def processes(self) -> dict[str, int]:
         """Each queue's process id, in the order of definition."""
-        return {} if self._supervision is None else dict(self._supervision.pids())
+        return {} if self._supervision is None else self._supervision.pids()
 
     def stop(self, grace: float | None = None) -> None:
         """Drains: nothing more is claimed, what runs may finish within ``grace`` seconds (default: the setting), the

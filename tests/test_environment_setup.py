@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -523,6 +524,31 @@ def test_a_second_start_is_refused(starts: list[Supervision]) -> None:
     env.stop()
     env.start()
     assert len(starts) == 2
+
+
+def test_of_two_threads_that_start_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """U22"""
+    env = Environment(log_dir=None)
+    queues(env)
+    under_way, go_on = threading.Event(), threading.Event()
+
+    def slow(self: Supervision) -> None:
+        under_way.set()
+        assert go_on.wait(60)
+
+    monkeypatch.setattr(Supervision, "start", slow)
+    monkeypatch.setattr(Supervision, "stop", lambda self, grace: None)
+    first = threading.Thread(target=env.start)
+    first.start()
+    try:
+        assert under_way.wait(60)
+        monkeypatch.setattr(Supervision, "start", lambda self: None)
+        with pytest.raises(AlreadyStartedError):
+            env.start()
+    finally:
+        go_on.set()
+        first.join(60)
+    env.stop()
 
 
 def test_stop_is_harmless_where_nothing_was_started() -> None:
