@@ -248,7 +248,7 @@ class Supervision:
             write_line(self._control, command)
             self._await_end(patience)
         except BaseException:
-            write_line(self._control, "kill")
+            self.hurry()
             self._await_end(AT_ONCE)
             raise
         finally:
@@ -260,7 +260,7 @@ class Supervision:
                 if self._supervisor:
                     os.kill(self._supervisor, signal.SIGKILL)
             self._ended.wait(_PATIENCE)
-        if not self._clean:
+        if not self._clean and self._is_ours():
             self._await_orphans(patience)
 
     def _await_orphans(self, patience: float) -> None:
@@ -271,10 +271,12 @@ class Supervision:
         until = clock.monotonic() + patience
         poll = select.poll()
         poll.register(status.fd, select.POLLIN)
-        while not status.at_end and clock.monotonic() < until:
-            poll.poll(int(_LOOK_EVERY * 1000))
-            status.lines()
-        os.close(status.fd)
+        try:
+            while not status.at_end and clock.monotonic() < until:
+                poll.poll(int(_LOOK_EVERY * 1000))
+                status.lines()
+        finally:
+            os.close(status.fd)
 
     def _let_go(self) -> None:
         self.close_descriptors()

@@ -160,6 +160,39 @@ def test_ctrl_c_while_it_drains_stops_at_once_and_is_passed_on(make: Make, monke
     assert not is_running(pid)
 
 
+def test_an_interrupt_while_orphans_end_writes_into_nobodys_descriptor(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E39"""
+    supervision = make()
+    supervision.start()
+    wait, close = supervision._ended.wait, supervision.close_descriptors
+    read, write = os.pipe2(os.O_NONBLOCK)
+    taken = [write]
+
+    def kills_the_supervisor(timeout: float) -> bool:
+        if supervision.supervisor_pid:
+            os.kill(supervision.supervisor_pid, signal.SIGKILL)
+        return wait(timeout)
+
+    def interrupted() -> None:
+        close()
+        monkeypatch.undo()
+        taken.extend(os.dup(write) for _ in range(20))  # the application opens files meanwhile
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(supervision._ended, "wait", kills_the_supervisor)
+    monkeypatch.setattr(supervision, "close_descriptors", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            supervision.stop(30)
+        with pytest.raises(BlockingIOError):
+            os.read(read, 100)
+    finally:
+        for fd in (read, *taken):
+            os.close(fd)
+
+
 def interrupted_once(wait: Callable[[float], bool]) -> Callable[[float], bool]:
     calls: list[float] = []
 
