@@ -37,8 +37,8 @@ class Connection:
             raw.execute("COMMIT")
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """For one statement. Raises PersisterError."""
+    def statement(self) -> Iterator[sqlite3.Connection]:
+        """For a single one, which is a transaction by itself. Raises PersisterError."""
         with self._lock, self._failing_clearly():
             yield self._opened()
 
@@ -159,8 +159,7 @@ class SharedCommits:
     def _commit_all(self, write: Callable[[sqlite3.Connection, Sequence[Any]], int]) -> None:
         batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._LARGEST))]
         try:
-            with self._connection.writing() as raw:
-                ids = [write(raw, call.row) for call in batch]
+            ids = self._write(batch, write)
         except PersisterError as error:
             for call in batch:
                 call.error = type(error)(*error.args)
@@ -168,3 +167,12 @@ class SharedCommits:
             return
         for call, task_id in zip(batch, ids, strict=True):
             call.id = task_id
+
+    def _write(
+        self, batch: Sequence[_Call], write: Callable[[sqlite3.Connection, Sequence[Any]], int]
+    ) -> Sequence[int]:
+        if len(batch) == 1:  # as mostly: without BEGIN and COMMIT it's as fast as an insert can be
+            with self._connection.statement() as raw:
+                return [write(raw, batch[0].row)]
+        with self._connection.writing() as raw:
+            return [write(raw, call.row) for call in batch]

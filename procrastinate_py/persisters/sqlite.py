@@ -51,7 +51,7 @@ class SQLitePersister:
     # --- floor
 
     def read_tasks(self, queue: str) -> list[dict[str, Any]]:
-        with self._session().reading.reading() as raw:
+        with self._session().reading.statement() as raw:
             rows = raw.execute(_sql.READ_OPEN, (queue,)).fetchall()
         return [dict(zip(ATTRIBUTES, row, strict=True)) for row in rows]
 
@@ -109,7 +109,7 @@ class SQLitePersister:
         return lost
 
     def next_look_at(self, queue: str) -> float | None:
-        with self._session().brisk.reading() as raw:
+        with self._session().brisk.statement() as raw:
             (instant,) = raw.execute(_sql.NEXT_LOOK_AT, (queue, queue)).fetchone()
         return None if instant is None else float(instant)
 
@@ -150,7 +150,7 @@ class SQLitePersister:
     # --- inspecting
 
     def find(self, task_id: TaskId) -> TaskRecord | None:
-        with self._session().reading.reading() as raw:
+        with self._session().reading.statement() as raw:
             return self._find(raw, task_id)
 
     def select(
@@ -164,13 +164,13 @@ class SQLitePersister:
     ) -> list[TaskRecord]:
         now = self.now()
         statement, values = _sql.selecting(queue=queue, state=state, tag=tag, limit=limit, after=after, now=now)
-        with self._session().reading.reading() as raw:
+        with self._session().reading.statement() as raw:
             rows = raw.execute(statement, values).fetchall()
         return [_sql.record_of(row, now) for row in rows]
 
     def count(self, *, queue: str | None = None, state: TaskState | None = None) -> dict[tuple[str, TaskState], int]:
         statement, values = _sql.counting(queue=queue, state=state, now=self.now())
-        with self._session().reading.reading() as raw:
+        with self._session().reading.statement() as raw:
             rows = raw.execute(statement, values).fetchall()
         return {(name, TaskState(value)): number for name, value, number in rows}
 
