@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.error_text import message_of, type_and_message
-from ..core.queue import file_stem
+from ..runtime.in_hand import MOST_PROCESSES, shared_path, sole_path
 from .looking import class_of
 from .program import DONE, REFUSED, Command, Session
 from .words import one_line
@@ -100,12 +100,8 @@ def _consumers(env: Environment) -> Iterator[Finding]:
 
 
 def _is_worked(run_dir: str, queue: str) -> bool:
-    stem = file_stem(queue)
-    candidates = [
-        Path(run_dir, f"{stem}.in-hand"),
-        *(Path(run_dir, f"{stem}.{number}.in-hand") for number in range(64)),
-    ]
-    return any(_is_locked(path) for path in candidates if path.exists())
+    shared = (shared_path(run_dir, queue, number) for number in range(MOST_PROCESSES))
+    return any(_is_locked(path) for path in (sole_path(run_dir, queue), *shared) if path.exists())
 
 
 def _is_locked(path: Path) -> bool:

@@ -6,19 +6,18 @@ import os
 import threading
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from setproctitle import setproctitle
 
 from ..core.codec import Codec
-from ..core.queue import QueueSpec, file_stem
+from ..core.queue import QueueSpec
 from ..persisters._wake import WakeDirectory
 from ..ports.clock import SystemClock
 from ..ports.persister import WakeListener
 from .deaths import REPLACE
 from .forking import CRASHED, end_process, let_forks_be_terminated
-from .in_hand import InHandFile
+from .in_hand import MOST_PROCESSES, InHandFile, shared_path, sole_path
 from .inbox import Inbox
 from .logs import QueueLog
 from .orders import Orders
@@ -33,7 +32,6 @@ from .unfinished_imports import forget_unfinished_imports
 from .worker import QueueWorker
 
 _LOOK_AT_LOCK_EVERY = 1.0
-_MOST_PROCESSES = 1000
 
 T = TypeVar("T")
 
@@ -63,6 +61,7 @@ class QueueProcess:
         self._orders = Orders(pipes, self._stop, self._log, plan.grace, self._monotonic)
         self._stands_by = False
         self._lost_lock = False
+        self._looks_left = _LOOKS_AT_A_DROPPED_LOCK
 
     def run(self) -> int:
         """Returns the exit code."""
@@ -123,18 +122,26 @@ class QueueProcess:
 
     def _hold_queue(self, is_sole: bool) -> InHandFile | None:
         """A floor persister's queue has one file, whose holder works it; elsewhere every process has its own."""
-        stem = os.path.join(self._plan.run_dir, file_stem(self._spec.name))
+        folder, queue = self._plan.run_dir, self._spec.name
         if not is_sole:
-            for number in range(1, _MOST_PROCESSES):
-                own = InHandFile.try_acquire(Path(f"{stem}.{number}.in-hand"))
+            for number in range(MOST_PROCESSES):
+                own = InHandFile.try_acquire(shared_path(folder, queue, number))
                 if own is not None:
                     return own
-            raise OSError(f"{_MOST_PROCESSES} processes work queue {self._spec.name!r} with one run_dir")
-        in_hand = InHandFile.try_acquire(Path(f"{stem}.in-hand"))
+            raise OSError(f"{MOST_PROCESSES} processes work queue {self._spec.name!r} with one run_dir")
+        in_hand = InHandFile.try_acquire(sole_path(folder, queue))
         if in_hand is None and not self._stands_by:
             self._stands_by = True
             self._log.info("standing_by", reason="another process on this machine works the queue")
         return in_hand
+
+    def _is_likely_missed(self, in_hand: InHandFile) -> bool:
+        """Whether its last holder lives: a task may have made it drop the lock, and it takes it back when it next looks.
+        Not for ever, since its pid may be another's by now."""
+        if in_hand.left is None or self._looks_left == 0 or not lives(in_hand.left.owners[0]):
+            return False
+        self._looks_left -= 1
+        return True
 
     def _still_holds(self, in_hand: InHandFile) -> bool:
         """Where somebody removed the lock, another process may work the queue: this one makes room for a new one, which
@@ -192,3 +199,17 @@ def new_owner() -> str:
     """Tells this process apart from every other, on any machine, for as long as a store may remember it."""
     host = "".join(os.uname().nodename.split())[:100]
     return f"{host}:{os.getpid()}:{os.urandom(6).hex()}"
+
+
+def lives(owner: str) -> bool:
+    """Whether the process that called itself so is there, as far as it can be seen from here."""
+    try:
+        host, pid, _ = owner.rsplit(":", 2)
+        if host != new_owner().rsplit(":", 2)[0] or int(pid) == os.getpid():
+            return False
+        os.kill(int(pid), 0)
+    except (ValueError, OverflowError, ProcessLookupError):
+        return False
+    except OSError:
+        return True
+    return True

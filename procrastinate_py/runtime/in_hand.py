@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.lease import TaskId
+from ..core.queue import file_stem
 
 _MAGIC = b"PPINHAND1\0\0\0\0\0\0\0"
 _OWNER_BYTES = 1008
@@ -32,6 +33,20 @@ BODY = 2
 """The task's own attempt had begun."""
 RECOVERY = 3
 """A hook for an attempt that an earlier death ended had begun: a second death means that the hook kills."""
+
+MOST_PROCESSES = 1000
+"""That may work one queue of a store with leases, with one run_dir."""
+
+
+def sole_path(run_dir: str, queue: str) -> Path:
+    """The file of the one process that works a floor persister's queue."""
+    return Path(run_dir, f"{file_stem(queue)}.in-hand")
+
+
+def shared_path(run_dir: str, queue: str, number: int) -> Path:
+    """One of those of a queue that several processes may work. A stem may hold dots and digits, but no ``@``, so no
+    other queue's file has this name."""
+    return Path(run_dir, f"{file_stem(queue)}@{number}.in-hand")
 
 
 @dataclass(frozen=True, slots=True)

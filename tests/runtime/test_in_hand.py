@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from procrastinate_py.runtime.in_hand import BODY, RECOVERY, InHandFile, key_of
+from procrastinate_py.runtime.in_hand import BODY, RECOVERY, InHandFile, key_of, shared_path, sole_path
 
 
 def acquired(path: Path) -> InHandFile:
@@ -33,6 +33,14 @@ def dies_with_tasks_in_hand(path: Path, owner: str, *ids: object) -> None:
             file.begin(key_of(task_id), 12.5, BODY)
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_no_two_queues_share_a_file_whatever_their_names() -> None:
+    """E10"""
+    names = ("a", "a.1", "a@1", "a%401")
+    paths = {sole_path("run", queue) for queue in names}
+    paths |= {shared_path("run", queue, number) for queue in names for number in (1, 11)}
+    assert len(paths) == 12
 
 
 def test_a_new_file_has_nothing_left(tmp_path: Path) -> None:
