@@ -94,7 +94,7 @@ def test_a_wrong_name_is_told(env: Environment, name: Any, error: type[Exception
 
 def test_an_unknown_option_is_told_with_the_nearest(env: Environment) -> None:
     """E8"""
-    with pytest.raises(TypeError, match="max_attempt'.*did you mean max_attempts"):
+    with pytest.raises(TypeError, match="max_attempt'.*did you mean 'max_attempts'"):
         env.define_queue("email", max_attempt=3)  # type: ignore[call-arg]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import traceback
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 LONGEST_ERROR_BYTES = 64 * 1024
 
@@ -39,6 +41,12 @@ def shown(value: object) -> str:
     except Exception:  # a repr of its own, or an int of more digits than Python prints
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= 200 else text[:200] + "..."
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`` (did you mean 'NEAREST'?)``, or nothing where none is near."""
+    close = get_close_matches(name, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def storable(text: str, limit: int = LONGEST_ERROR_BYTES) -> str:

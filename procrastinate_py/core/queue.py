@@ -6,12 +6,12 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Any, Final
 
 from .backoff import Backoff, default_backoff
-from .error_text import shown
+from .error_text import did_you_mean, shown
 
+DEFAULT_TIMEOUT: Final = 3600.0
 SAME_AS_TIMEOUT: Final = "same as timeout"
 
 _WHITESPACE = re.compile(r"\s+")
@@ -24,12 +24,12 @@ class QueueSpec:
     """A declared queue. Durations are seconds; ``timeout``, ``hook_timeout``, ``max_attempts`` None: no limit."""
 
     name: str
-    timeout: float | None = 3600.0
+    timeout: float | None = DEFAULT_TIMEOUT
     max_attempts: int | None = 20
     update_period: float = 10.0
     max_tasks: int = 10
     backoff: Backoff = default_backoff
-    hook_timeout: float | None = 3600.0
+    hook_timeout: float | None = DEFAULT_TIMEOUT
     timeout_grace: float = 5.0
 
 
@@ -51,16 +51,15 @@ def queue_spec(name: object, options: dict[str, Any]) -> QueueSpec:
     normal = normalise_name(name)
     for option in options:
         if option not in QUEUE_OPTIONS:
-            hint = get_close_matches(option, QUEUE_OPTIONS, n=1)
-            did_you_mean = f" (did you mean {hint[0]}?)" if hint else ""
             raise TypeError(
-                f"queue {normal!r}: unknown option {option!r}{did_you_mean}; known: {', '.join(QUEUE_OPTIONS)}"
+                f"queue {normal!r}: unknown option {option!r}{did_you_mean(option, QUEUE_OPTIONS)}; "
+                f"known: {', '.join(QUEUE_OPTIONS)}"
             )
     checked: dict[str, Any] = {}
     for option, value in options.items():
         checked[option] = _CHECKS[option](normal, option, value)
     if checked.get("hook_timeout", SAME_AS_TIMEOUT) == SAME_AS_TIMEOUT:
-        checked["hook_timeout"] = checked.get("timeout", 3600.0)
+        checked["hook_timeout"] = checked.get("timeout", DEFAULT_TIMEOUT)
     return QueueSpec(name=normal, **checked)
 
 

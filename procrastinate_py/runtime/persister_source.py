@@ -83,7 +83,6 @@ class PersisterSource:
         if isinstance(self.given, str):
             open_persister(self.given)  # opens nothing yet, and tells now what's wrong with the URL
         self._clock = clock
-        self._test_mode = test_mode
         self._begin()
 
     def _begin(self) -> None:
@@ -145,7 +144,7 @@ class PersisterSource:
         return given
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"given": self.given, "_clock": self._clock, "_test_mode": self._test_mode}
+        return {"given": self.given, "_clock": self._clock}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, TypedDict
 
 from ..core.backoff import Backoff
+from ..core.error_text import did_you_mean
 from ..core.errors import NoQueueError, UnknownQueueError
 from ..core.queue import QueueSpec, normalise_name, queue_spec
 
@@ -74,11 +74,6 @@ class QueueTable:
         if not self._specs:
             raise NoQueueError("no queue is defined: call define_queue first")
         return [self.named(name) for name in names] or list(self._specs.values())
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    close = get_close_matches(name, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.codec import Codec
+from ..core.error_text import did_you_mean
 from ..core.errors import MalformedTaskError, UntrustedTaskError
 from ..core.instants import Instant, epoch_seconds, round_expire_at, round_run_at
 from ..core.task import NewTask
-from ..runtime.queue_table import did_you_mean
 from .strategy_check import StrategyCheck
 
 

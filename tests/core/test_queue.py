@@ -95,7 +95,7 @@ def test_a_wrong_value_is_refused_naming_queue_option_and_value(option: str, val
 
 def test_an_unknown_option_is_refused_with_a_guess_at_what_was_meant() -> None:
     """E8"""
-    with pytest.raises(TypeError, match=r"'email'.*'max_task'.*did you mean max_tasks"):
+    with pytest.raises(TypeError, match=r"'email'.*'max_task'.*did you mean 'max_tasks'"):
         queue_spec("email", {"max_task": 5})
     with pytest.raises(TypeError, match=r"unknown option 'name'"):
         queue_spec("email", {"name": "other"})
