@@ -32,6 +32,7 @@ from .unfinished_imports import forget_unfinished_imports
 from .worker import QueueWorker
 
 _LOOK_AT_LOCK_EVERY = 1.0
+_LOOKS_AT_A_DROPPED_LOCK = 15  # a holder looks at its lock at least every 10 s while anything is in its hand
 
 T = TypeVar("T")
 
@@ -130,14 +131,17 @@ class QueueProcess:
                     return own
             raise OSError(f"{MOST_PROCESSES} processes work queue {self._spec.name!r} with one run_dir")
         in_hand = InHandFile.try_acquire(sole_path(folder, queue))
+        if in_hand is not None and self._is_likely_missed(in_hand):
+            in_hand.close(clean=False)
+            in_hand = None
         if in_hand is None and not self._stands_by:
             self._stands_by = True
             self._log.info("standing_by", reason="another process on this machine works the queue")
         return in_hand
 
     def _is_likely_missed(self, in_hand: InHandFile) -> bool:
-        """Whether its last holder lives: a task may have made it drop the lock, and it takes it back when it next looks.
-        Not for ever, since its pid may be another's by now."""
+        """Whether its last holder lives: a task may have made it drop the lock, and it takes that back when it next
+        looks. Waited for, but not for ever: its pid may be another's by now."""
         if in_hand.left is None or self._looks_left == 0 or not lives(in_hand.left.owners[0]):
             return False
         self._looks_left -= 1

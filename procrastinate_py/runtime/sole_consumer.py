@@ -64,6 +64,7 @@ class SoleConsumer:
         return claims
 
     def extend(self, tokens: Sequence[LeaseToken], lease_for: float) -> Sequence[LeaseToken]:
+        self._is_sole()  # a lock that was dropped is taken back, though nothing is claimed for long
         return ()
 
     def settle(self, settlements: Sequence[tuple[LeaseToken, Transition]]) -> Sequence[LeaseToken]:

@@ -34,6 +34,20 @@ class Note:
 
 
 @dataclass
+class Reads:
+    """Reads a file, notes that, and goes on until another file exists."""
+
+    notes: str
+    file: str
+    gate: str
+
+    def run(self) -> None:
+        Path(self.file).read_bytes()
+        append(self.notes, "read")
+        wait_for(self.gate)
+
+
+@dataclass
 class Brief(Note):
     """Takes a moment, so that a kill finds it in hand."""
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from .conftest import Start
-from .jobs import Noted
+from .jobs import Noted, Reads
 from .shops import Shop
 from .support import eventually
 
@@ -68,6 +68,24 @@ def test_who_lost_its_lock_works_no_further(shop: Shop, start: Start) -> None:
     assert len(shop.noted("begins")) == 101
     shop.await_log("lock_lost", str(first.pids["email"]))
     shop.await_log("standing_by")
+
+
+def test_a_lock_that_a_task_drops_is_taken_back(shop: Shop, start: Start) -> None:
+    """E40: closing a file drops this process's lock on it, so that a task which copies the folder of the logs does."""
+    first = start(shop)
+    here = shop.environment()
+    shop.await_log("process_started", str(first.pids["email"]))
+    gate = shop.folder / "gate"
+    here.delay("email", task=Reads(shop.notes, str(shop.folder / "log" / "email.in-hand"), str(gate)))
+    shop.await_note("read")
+    second = start(shop)
+    shop.await_log("standing_by", str(second.pids["email"]))
+    here.delay("email", task=Noted(shop.notes, "one"))
+    shop.await_note(f"one begins {first.pids['email']}")
+    gate.touch()
+    eventually(lambda: not here.tasks())
+    assert len(shop.noted("read")) == 1
+    assert shop.logged("lock_lost") == []
 
 
 def test_on_a_store_with_leases_nobody_stands_by(shop: Shop, start: Start) -> None:
