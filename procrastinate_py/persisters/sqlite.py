@@ -40,8 +40,7 @@ class SQLitePersister:
         self.path = given if given == IN_MEMORY else os.path.abspath(given)
         self._clock: Clock = clock or SystemClock()
         self._wake = LocalWake() if given == IN_MEMORY else WakeDirectory(f"{os.path.realpath(self.path)}-wake")
-        self._session_of_process: Session | None = None
-        self._let_go: Callable[[], object] = _nothing
+        self._session_of_process = self._new_session()
 
     @property
     def is_shareable(self) -> bool:
@@ -184,8 +183,9 @@ class SQLitePersister:
 
     def close(self) -> None:
         """Lets this process's connections go; the next call opens new ones. What was in memory is gone."""
-        self._session_of_process = None
-        self._let_go()
+        let_go = self._let_go
+        self._session_of_process = self._new_session()
+        let_go()
 
     def __repr__(self) -> str:
         return f"SQLitePersister({self.path!r})"
@@ -199,15 +199,20 @@ class SQLitePersister:
 
     def _session(self) -> Session:
         session = self._session_of_process
-        if session is None or session.pid != os.getpid():
-            if session is not None:
-                session.abandon()
-                if not self.is_shareable:
-                    raise PersisterUnavailableError(
-                        "an SQLite database in memory can't be used in another process than its own: give it a file"
-                    )
-            session = self._session_of_process = Session(self.path)
-            self._let_go = weakref.finalize(self, session.close)
+        if session.pid == os.getpid():
+            return session
+        session.abandon()
+        if not self.is_shareable:
+            raise PersisterUnavailableError(
+                "an SQLite database in memory can't be used in another process than its own: give it a file"
+            )
+        self._session_of_process = self._new_session()
+        return self._session_of_process
+
+    def _new_session(self) -> Session:
+        """It opens nothing yet."""
+        session = Session(self.path)
+        self._let_go: Callable[[], object] = weakref.finalize(self, session.close)
         return session
 
     def _lease(
@@ -230,10 +235,6 @@ class SQLitePersister:
             return None
         row = raw.execute(_sql.FIND, (task_id,)).fetchone()
         return None if row is None else _sql.record_of(row, self.now())
-
-
-def _nothing() -> None:
-    """There's no connection yet."""
 
 
 class _Settlements:

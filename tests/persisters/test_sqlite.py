@@ -451,6 +451,28 @@ def test_a_store_in_memory_is_refused_in_a_forks_child() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def test_threads_that_use_a_store_in_memory_first_share_one_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    """E18"""
+    here = threading.Barrier(2)
+
+    class MadeTogether(_sqlite_session.Session):
+        def __init__(self, path: str) -> None:
+            if threading.current_thread() is not threading.main_thread():
+                here.wait(60)
+            super().__init__(path)
+
+    monkeypatch.setattr("procrastinate_py.persisters.sqlite.Session", MadeTogether)
+    store = SQLitePersister(":memory:")
+    data = {"queue": "q", "run_at": 1, "initial_run_at": 1, "expire_at": None, "task": "!x {}"}
+    threads = [threading.Thread(target=store.create_task, args=(dict(data),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(store.read_tasks("q")) == 2
+    store.close()
+
+
 def test_it_can_be_sent_to_another_process_by_its_path(store: SQLitePersister) -> None:
     """E42"""
     store.create_many([new()])
