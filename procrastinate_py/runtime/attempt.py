@@ -172,9 +172,16 @@ class AttemptRunner:
         if decided is None or isinstance(ending, Interrupted):
             return
         if isinstance(decided, Complete):
-            hook = getattr(attempt.strategy, "success", None)
-            if hook is not None:
-                self._guarded(attempt, self._spec.hook_timeout, "success", hook, self._logger(attempt))
+            if _may_have(attempt.strategy, "success"):
+                self._guarded(
+                    attempt,
+                    self._spec.hook_timeout,
+                    "success",
+                    self._call_hook,
+                    attempt,
+                    "success",
+                    self._logger(attempt),
+                )
         else:
             self._load_for_hook(attempt)
             if attempt.strategy is not None:
@@ -249,12 +256,15 @@ class AttemptRunner:
     def _close_attempt(self, attempt: Attempt, name: str, logger: TaskLogger) -> None:
         """The hook, then the object's state as ``run`` and the hook left it, for the next attempt."""
         try:
-            hook = getattr(attempt.strategy, name, None)
-            if hook is not None:
-                hook(logger, getattr(attempt.ending, "error", None))
+            self._call_hook(attempt, name, logger, getattr(attempt.ending, "error", None))
         finally:
             assert attempt.decided is not None
             attempt.decided = with_text(attempt.decided, task=self._stored_anew(attempt))
+
+    def _call_hook(self, attempt: Attempt, name: str, *arguments: object) -> None:
+        hook = getattr(attempt.strategy, name, None)
+        if hook is not None:
+            hook(*arguments)
 
     def _stored_anew(self, attempt: Attempt) -> str:
         """What follows the task's own document isn't the object's, and stays as it is."""
@@ -318,6 +328,12 @@ def safe_backoff(spec: QueueSpec, log: QueueLog) -> Callable[[int], float]:
             return default_backoff(attempts)
 
     return seconds
+
+
+def _may_have(strategy: object, hook: str) -> bool:
+    """Looked up without running any code of the strategy's, as a property or ``__getattr__`` would."""
+    cls = type(strategy)
+    return hasattr(cls, hook) or hasattr(cls, "__getattr__") or hook in getattr(strategy, "__dict__", ())
 
 
 def timeout_error(task_id: object, timeout: float | None) -> TaskTimeoutError:

@@ -226,6 +226,22 @@ class HookRaises(Hooked):
         raise KeyError("from fail")
 
 
+class HookCannotBeLookedUp(Hooked):
+    @property
+    def success(self) -> Any:  # type: ignore[override]
+        raise KeyError("from the property")
+
+
+def test_a_hook_that_cannot_be_looked_up_is_a_hook_that_raises() -> None:
+    """E31"""
+    bench = Bench()
+    bench.delay(HookCannotBeLookedUp())
+    outcome = bench.worker.act()
+    assert outcome is not None
+    assert outcome.state is TaskState.COMPLETED
+    assert bench.log.events("error") == ["hook_failed"]
+
+
 class FailsAndHookRaises(HookRaises):
     def run(self) -> None:
         raise ERRORS["value"]
