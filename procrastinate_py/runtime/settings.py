@@ -55,11 +55,6 @@ def _as_given(name: str, value: Any) -> Any:
     return value
 
 
-def _log_setting(name: str, value: Any) -> Any:
-    LogSettings.checked(**{name: value})
-    return value
-
-
 def _one_line(name: str, value: Any) -> str | None:
     if value is None or (isinstance(value, str) and value and value.isprintable()):
         return value
@@ -131,11 +126,11 @@ class Settings:
     """Holds them, and tells of each that is set anew."""
 
     persister = Setting(_as_given)
-    log_dir = Setting(_log_setting)
-    log_level = Setting(_log_setting)
-    log_format = Setting(_log_setting)
-    log_rotate = Setting(_log_setting)
-    log_keep = Setting(_log_setting)
+    log_dir = Setting(_as_given)
+    log_level = Setting(_as_given)
+    log_format = Setting(_as_given)
+    log_rotate = Setting(_as_given)
+    log_keep = Setting(_as_given)
     process_prefix = Setting(_one_line)
     test_mode = Setting(_test_mode)
     trust = Setting(_trust)
@@ -159,7 +154,7 @@ class Settings:
         if not is_new:
             self._changing(name)
         field = _LOG_FIELDS.get(name)
-        if field is not None:
+        if field is not None:  # checked here, since what comes of it is kept too
             checked = LogSettings.checked(**{name: value})
             self._logs = replace(self._logs, **{field: getattr(checked, field)})
         self._values[name] = value
