@@ -22,20 +22,6 @@ class Inbox:
         self._callbacks[fd] = callback
         self._poll.register(fd, select.POLLIN)
 
-    def add_end(self, fd: int, callback: Callable[[], None]) -> None:
-        """Calls back once, when the last writer of the pipe has gone."""
-
-        def look() -> None:
-            try:
-                gone = os.read(fd, 4096) == b""
-            except BlockingIOError:
-                gone = False
-            if gone:
-                self.remove(fd)
-                callback()
-
-        self.add(fd, look)
-
     def remove(self, fd: int) -> None:
         if self._callbacks.pop(fd, None) is not None:
             self._poll.unregister(fd)

@@ -54,19 +54,6 @@ def test_what_is_readable_is_called_back(inbox: Inbox, pipe: tuple[int, int]) ->
     assert got == [b"hello"]
 
 
-def test_the_end_of_a_pipe_is_told_once(inbox: Inbox, pipe: tuple[int, int]) -> None:
-    """E36: noticed whatever killed the process at the other end."""
-    told: list[bool] = []
-    inbox.add_end(pipe[0], lambda: told.append(True))
-    os.write(pipe[1], b"not the end")
-    inbox.wait(None)
-    assert not told
-    os.close(pipe[1])
-    inbox.wait(None)
-    inbox.wait(0)
-    assert told == [True]
-
-
 def test_a_removed_descriptor_is_not_waited_for(inbox: Inbox, pipe: tuple[int, int]) -> None:
     inbox.add(pipe[0], lambda: pytest.fail("called back"))
     inbox.remove(pipe[0])
