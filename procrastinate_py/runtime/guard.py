@@ -2,7 +2,7 @@
 
 CPython delivers an asynchronous exception at some later bytecode of the target thread. Left alone, it could strike
 after the code has returned: in a hook, in our own settling, in the next task. So a window is opened around the code,
-an interruption is sent only while it's open, at most once, and closing it takes back one that hasn't landed yet.
+an interruption is sent only while it's open, at most once, and closing it absorbs one that hasn't landed yet.
 Nor is one sent while the code is in a call to this package or in the middle of an import: an import that's cut short
 can leave its lock held for good.
 """
@@ -78,9 +78,23 @@ class Guard:
 
     def _close(self) -> None:
         with self._lock:
-            if self._thread and self._sent:
-                _raise_in(self._thread, None)
-            self._thread = 0
+            thread, self._thread = self._thread, 0
+        if thread and self._sent:
+            _absorb(thread)
+
+
+def _absorb(thread: int) -> None:
+    """Leaves no interruption pending in this thread, whether the one that was sent has landed yet or not.
+
+    Taking it back by a null one would leave CPython 3.11 looking for it for ever. So another is sent, which replaces
+    one that's still pending: exactly one lands, and here.
+    """
+    try:
+        _raise_in(thread, Interruption)
+        while True:
+            pass
+    except Interruption:
+        return
 
 
 _FRAGILE = re.compile(
@@ -97,9 +111,7 @@ def _is_fragile(thread: int) -> bool:
     return False
 
 
-def _raise_in(thread: int, exception: type[BaseException] | None) -> None:
+def _raise_in(thread: int, exception: type[BaseException]) -> None:
     import ctypes  # here, since few processes ever interrupt anything
 
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread), None if exception is None else ctypes.py_object(exception)
-    )
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(exception))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import sys
 import threading
 from collections.abc import Iterator
@@ -154,3 +155,31 @@ def test_a_late_interruption_strikes_nothing_outside_the_window() -> None:
     thread.join(60)
     assert not strays
     assert landed == sent > 0
+
+
+@pytest.mark.usefixtures("nervous_threads")
+def test_a_profiler_in_the_thread_makes_no_difference() -> None:
+    """U32: CPython 3.11 never ended a traced thread from which an interruption had been taken back."""
+    guard = Guard()
+    begun = threading.Event()
+    ended: list[str] = []
+
+    def body() -> None:
+        begun.set()
+        spin()
+
+    def work() -> None:
+        profiler = cProfile.Profile()
+        profiler.enable()
+        try:
+            guard.call(body)
+        except Interruption:
+            ended.append("interrupted")
+        finally:
+            profiler.disable()
+
+    thread = in_thread(work)
+    assert begun.wait(60)
+    assert guard.interrupt(1)
+    thread.join(60)
+    assert ended == ["interrupted"]
