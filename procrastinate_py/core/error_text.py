@@ -51,6 +51,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def storable(text: str, limit: int = LONGEST_ERROR_BYTES) -> str:
     """Escapes NUL and lone surrogates, then cuts to ``limit`` bytes of UTF-8, keeping both ends."""
+    if len(text) > 2 * limit:  # a character is a byte at least: what's further in than this can't stay
+        text = text[:limit] + text[-limit:]
     text = _UNSTORABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     data = text.encode()
     if len(data) <= limit:

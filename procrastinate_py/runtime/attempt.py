@@ -63,12 +63,13 @@ class Attempt:
         "given",
         "guard",
         "hookless",
+        "judging",
         "leased_until",
         "limit",
         "slots",
         "stopping",
         "strategy",
-        "submitted_at",
+        "takes_default_backoff",
     )
 
     def __init__(self, claim: Claim, given: Ending | None = None, *, hookless: bool = False) -> None:
@@ -84,13 +85,21 @@ class Attempt:
         self.stopping = False
         """Whether an interruption is for the worker's sake, not for a time limit's."""
         self.slots: list[int] = []
-        self.submitted_at = 0.0
+        self.judging: Ending | None = None
+        """What the queue's backoff is being asked about right now: it's the user's code too, and may not answer."""
+        self.takes_default_backoff = False
         self.strategy: Any = None
         self.ending: Ending | None = None
         self.decided: Transition | None = None
         self.done = False
         self._disowned = False
         self._lock = threading.Lock()
+
+    def successor(self, ending: Ending) -> Attempt:
+        """To be judged in the place of this one, whose thread won't come back in time."""
+        successor = Attempt(self.claim, self.judging or self.given or ending)
+        successor.takes_default_backoff = self.judging is not None
+        return successor
 
     def judge(self, ending: Ending, decided: Transition) -> bool:
         """By the body thread, once its body is over. False: the coordinator has judged already."""
@@ -147,6 +156,7 @@ class AttemptRunner:
         self._in_hand = in_hand
         self._finished = finished
         self._policy = RetryPolicy(max_attempts=spec.max_attempts, backoff=safe_backoff(spec, log))
+        self._default_policy = RetryPolicy(max_attempts=spec.max_attempts, backoff=default_backoff)
         self._tells_success = log.enabled(logging.DEBUG)
         log.bind()  # what a logger has to import is imported now: in a window, an interruption could cut it short
 
@@ -239,7 +249,12 @@ class AttemptRunner:
             raise MalformedTaskError(f"{type(strategy).__name__}.run is async: it must be a plain method")
 
     def _judge(self, attempt: Attempt, ending: Ending) -> Transition | None:
-        decided = decide(attempt.claim.record, ending, self._policy, self._now())
+        policy = self._default_policy if attempt.takes_default_backoff else self._policy
+        if not isinstance(ending, Succeeded | Interrupted):
+            attempt.limit = (attempt.guard.window, self._monotonic() + LOADING_LIMIT)
+            attempt.judging = ending
+        decided = decide(attempt.claim.record, ending, policy, self._now())
+        attempt.judging = None
         return decided if attempt.judge(ending, decided) else None
 
     def _load_for_hook(self, attempt: Attempt) -> None:

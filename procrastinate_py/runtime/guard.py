@@ -59,7 +59,9 @@ class Guard:
         """Whether an interruption was sent: False where that window isn't open, one was sent before, or it would
         strike at a bad moment; then a later call may do better."""
         with self._lock:
-            if not self._thread or self._sent or self.window != window or _is_fragile(self._thread):
+            if not self._thread or self._sent or self.window != window:
+                return False
+            if _is_fragile(self._thread) or _would_hang_here():
                 return False
             self._sent = True
             _raise_in(self._thread, Interruption)
@@ -109,6 +111,12 @@ def _is_fragile(thread: int) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _would_hang_here() -> bool:
+    """CPython 3.11 loops for ever in a traced thread (coverage, a debugger) while another has an interruption pending,
+    as a body that waits for something would. Then bodies past their limit are just left behind."""
+    return sys.version_info < (3, 12) and (sys.gettrace() or sys.getprofile()) is not None
 
 
 def _raise_in(thread: int, exception: type[BaseException]) -> None:

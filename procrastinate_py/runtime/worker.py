@@ -190,7 +190,7 @@ class QueueWorker:
         error = timeout_error(record.id, self._spec.timeout)
         error.add_note(f"It was still here when its time was over:\n{attempt.guard.stack()}")
         ending = TimedOut(error=error, not_before=not_before)
-        self._hand.replace(attempt, Attempt(attempt.claim, ending))
+        self._hand.replace(attempt, attempt.successor(ending))
 
     def _finished(self, attempt: Attempt) -> None:
         """In a body thread."""

@@ -579,3 +579,22 @@ def test_a_second_document_of_the_stored_task_stays() -> None:
     stored = bench.store.rows[task_id]["task"]
     assert bench.codec.load(stored).runs == 11
     assert stored.endswith("\n---\n{priority: 3}\n")
+
+
+def test_a_backoff_that_never_answers_costs_one_attempt_and_the_default_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """E34, E32"""
+    monkeypatch.setattr("procrastinate_py.runtime.attempt.LOADING_LIMIT", 0.1)
+    RELEASE.clear()
+
+    def silent(attempts: int) -> float:
+        RELEASE.wait()
+        return 1.0
+
+    bench = Bench(backoff=silent, timeout=0.1)
+    task_id = bench.delay(Raises("value"))
+    outcome = bench.worker.act()
+    RELEASE.set()
+    assert outcome is not None
+    assert outcome.error is ERRORS["value"]
+    record = bench.find(task_id)
+    assert (record.attempts, record.run_at) == (1, START + 31)
