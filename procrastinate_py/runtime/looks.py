@@ -11,6 +11,7 @@ from collections.abc import Callable
 from ..ports.persister import Leasing
 
 _SHORTEST_PAUSE = 0.05
+_SOON = 0.002
 _AT_ONCE = float("-inf")
 
 
@@ -54,6 +55,11 @@ class Looks:
         if self._is_poll:
             self.plan(found=True)
         return self._monotonic() >= self.next_at
+
+    def soon(self) -> None:
+        """What was due is being begun: the store is asked what comes next once that is under way."""
+        self.next_at = self._monotonic() + _SOON
+        self._is_poll = True
 
     def plan(self, *, found: bool) -> None:
         """All that was due is in hand; ``found``: that was something. Raises what the store raises."""

@@ -111,7 +111,7 @@ class QueueWorker:
             self._reap()
             self._claim()
             self._free_those_behind()
-        self._heartbeat.beat(self._earliest_limit if self._hand.working else None)
+        self._heartbeat.beat((lambda: self._watch.earliest(self._hand.working)) if self._hand.working else None)
 
     def work(self, inbox: Inbox, stop: StopToken) -> Exit:
         """Until told to stop, or until the process has to be replaced."""
@@ -160,9 +160,6 @@ class QueueWorker:
     @property
     def _is_draining(self) -> bool:
         return self._stop is not None and self._stop.level is not StopLevel.NONE
-
-    def _earliest_limit(self) -> float:
-        return self._watch.earliest(self._hand.working)
 
     def _enforce_limits(self) -> None:
         if self._monotonic() < self._watch.next_at:
@@ -239,7 +236,8 @@ class QueueWorker:
             self._log.warning("lease_lost", task_id=attempt.claim.record.id)
 
     def _extend_leases(self) -> None:
-        if self._hand.held and self._monotonic() >= self._leases.due_at:
+        # Before it reaps, too: where the store's clock has leapt, what is in hand here may have lapsed.
+        if self._hand.held and self._monotonic() >= min(self._leases.due_at, self._looks.reap_at):
             until = self._leases.until
             try:
                 lost = self._leases.extend(list(self._hand.held))
@@ -280,19 +278,23 @@ class QueueWorker:
         if room <= 0:
             return
         try:
-            if not self._looks.is_worth_a_claim():
-                return
-            until = self._leases.until
-            claims = self._store.claim(self._spec.name, self._owner, room, self._leases.lease_for)
-            if claims:
-                self._events.claimed(len(claims))
-                self._accept_all(claims, until)
-            if len(claims) < room:
-                self._looks.plan(found=bool(claims))
+            if self._looks.is_worth_a_claim():
+                self._claim_up_to(room)
         except Exception as error:
             self._outage.failed("claim", error)
         else:
             self._outage.worked("claim")
+
+    def _claim_up_to(self, room: int) -> None:
+        until = self._leases.until
+        claims = self._store.claim(self._spec.name, self._owner, room, self._leases.lease_for)
+        if not claims:
+            self._looks.plan(found=False)
+            return
+        self._accept_all(claims, until)
+        self._events.claimed(len(claims))
+        if len(claims) < room:
+            self._looks.soon()
 
     def _room(self) -> int:
         """How many tasks may be claimed now; 0 while it's better to wait for a batch worth a call."""
@@ -382,11 +384,9 @@ class QueueWorker:
     def _next_tick_at(self, now: float) -> float:
         if self._hand.may_begin_suspect and not self._is_draining:
             return now
-        moments = [self._watch.next_at, now + _LONGEST_WAIT]
+        moments = [self._watch.next_at, self._heartbeat.next_at, now + _LONGEST_WAIT]
         if self._executor.waiting:
             moments.append(now + _LINGER)
-        if self._hand.working:
-            moments.append(self._heartbeat.next_at)
         if self._hand.held:
             moments.append(self._leases.due_at)
         if self._outage.pausing:

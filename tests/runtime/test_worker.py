@@ -13,11 +13,12 @@ import pytest
 from procrastinate_py.core.errors import TaskTimeoutError, WorkerDiedError
 from procrastinate_py.core.task import TaskState
 from procrastinate_py.runtime.deaths import HUNG
+from procrastinate_py.runtime.events import Heartbeat
 from procrastinate_py.runtime.executor import BodyThread
 from procrastinate_py.runtime.in_hand import BODY, RECOVERY, Begun, InHandFile, LastWords, key_of
 from procrastinate_py.runtime.stop import Exit
 
-from .workbench import PATIENCE, START, Bench, Running
+from .workbench import PATIENCE, START, Bench, Running, Told
 
 SEEN: list[Any] = []
 GATES: dict[str, threading.Event] = {}
@@ -448,8 +449,7 @@ def test_a_lost_lease_is_logged_and_its_outcome_dropped() -> None:
     task_id = bench.delay(Waits("a"))
     with Running(bench) as running:
         begun("a")
-        bench.clock.tick(31)
-        (stolen,) = bench.store.lapsed("q", "another", 1, 30)
+        (stolen,) = bench.store.lapsed("q", "another", 1, 30, "me")
         gate("a").set()
         running.wait_settled(1)
     assert bench.find(task_id).lease is not None, "a stale worker wrote"
@@ -520,31 +520,65 @@ def test_before_a_task_begins_its_deadline_is_announced() -> None:
         assert abs(announced[0] - bench.monotonic() - 7) < 7
         gate("a").set()
         running.wait_settled(1)
-        running.stop.drain("", 0)
-        running.wait_ended()
-    assert [value for kind, value in running.events.said if kind == "alive"][-1] is None
 
 
-class FailsOnce(Notes):
-    tries = 0
+def test_what_was_announced_holds_for_the_next_task_and_is_taken_back_when_idle() -> None:
+    """U24, P6: a silence of 30 s beyond it would cost an idle process its life."""
+    told = Told(threading.Semaphore(0))
+    ticks = [100.0]
+    heartbeat = Heartbeat(told, lambda: ticks[0])
+    heartbeat.begin(160.0)
+    heartbeat.beat(lambda: 160.0)
+    heartbeat.beat(None)
+    assert told.said == [("alive", 160.0)]
+    heartbeat.begin(161.0)
+    assert told.said == [("alive", 160.0)], "it was said already"
+    heartbeat.begin(150.0)
+    assert told.said[1:] == [("alive", 150.0)]
+    ticks[0] = 101.0
+    heartbeat.beat(lambda: 150.0)
+    assert told.said[2:] == [("alive", 150.0)]
+    assert heartbeat.next_at == 102.0
+    ticks[0] = 102.0
+    heartbeat.beat(None)
+    assert told.said[3:] == [("alive", None)]
+    assert heartbeat.next_at == float("inf")
+    ticks[0] = 500.0
+    heartbeat.begin(560.0)
+    assert told.said[4:] == [("alive", 560.0)]
 
-    def run(self) -> None:
-        self.tries += 1
-        SEEN.append(self.tries)
-        if self.tries == 1:
-            raise ValueError("not yet")
 
-
-@pytest.mark.parametrize("floor", [False, True])
-def test_a_retry_is_worked_when_it_is_due_not_a_period_later(floor: bool) -> None:
-    """E27, E17"""
-    bench = Bench(floor=floor, backoff=lambda n: 3, update_period=1000)
+def test_an_outage_of_looks_alone_is_over_when_they_work() -> None:
+    """E37"""
+    bench = Bench(update_period=5)
+    store = FailsTheStore(bench.store)
     ticks = [0.0]
-    worker = bench.make_worker(monotonic=lambda: ticks[0])
-    bench.delay(FailsOnce("a"))
+    worker = bench.make_worker(store=store, monotonic=lambda: ticks[0])
     worker.step()
-    while not worker.holds_nothing:
-        threading.Event().wait(0.01)
+    store.failing.add("next_look_at")
+    for _ in range(4):
+        ticks[0] += 11.0
         worker.step()
+    store.failing.clear()
+    ticks[0] += 11.0
     worker.step()
-    assert worker._next_tick_at(ticks[0]) == 3.0
+    assert bench.log.events("warning") == ["store_unavailable"]
+    assert bench.log.events("info") == ["store_available"]
+
+
+def test_a_worker_does_not_reap_what_it_holds_itself_when_the_clock_leaps() -> None:
+    """G3"""
+    bench = Bench()
+    task_id = bench.delay(Waits("a"))
+    with Running(bench) as running:
+        begun("a")
+        bench.clock.tick(600)
+        running.worker.woken()
+        bench.delay(Notes("b"))
+        running.inbox.poke()
+        running.wait_settled(1)
+        gate("a").set()
+        running.wait_settled(1)
+    assert SEEN == [("began", "a"), "b", ("ended", "a")]
+    assert bench.store.find(task_id) is None
+    assert "lease_lost" not in bench.log.events()
