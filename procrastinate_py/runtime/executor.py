@@ -57,17 +57,16 @@ class Executor:
         """In a thread of its own, however many others are stuck: for hooks on behalf of a body that won't end."""
         BodyThread(lambda: self._perform_one(attempt), f"{self._name}-hook").start()
 
-    def take_back(self, limit: int | None = None) -> list[Attempt]:
+    def take_back(self) -> list[Attempt]:
         """Those that no thread has begun, which now none will."""
         taken: list[Attempt] = []
-        while limit is None or len(taken) < limit:
+        while True:
             try:
                 attempt = self._waiting.get_nowait()
             except Empty:
-                break
+                return taken
             if attempt is not None:
                 taken.append(attempt)
-        return taken
 
     @property
     def waiting(self) -> int:

@@ -230,10 +230,9 @@ class SteppedExecutor(Executor):
         given = deque([attempt])
         self._process.actors.append(Body(self._process, lambda body: given.popleft() if given else None, self._perform))
 
-    def take_back(self, limit: int | None = None) -> list[Attempt]:
-        taken: list[Attempt] = []
-        while self._queue and (limit is None or len(taken) < limit):
-            taken.append(self._queue.popleft())
+    def take_back(self) -> list[Attempt]:
+        taken = list(self._queue)
+        self._queue.clear()
         return taken
 
     @property
