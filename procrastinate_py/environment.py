@@ -287,10 +287,8 @@ class Environment(Settings):
             raise
 
     def _wake(self, store: Store, queue: str) -> None:
-        """A worker that sleeps until its next look knows nothing of a new task, due now or later."""
-        if store.capabilities.waking is not None:
-            store.capabilities.waking.notify(queue)
-        elif not self.test_mode:
+        """A worker that sleeps until its next look knows nothing of a new task; a store that can wake has woken it."""
+        if store.capabilities.waking is None and not self.test_mode:
             WakeDirectory(wake_folder(self.run_folder())).notify(queue)
 
     @overload

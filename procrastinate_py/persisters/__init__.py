@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import ConfigurationError
@@ -13,25 +14,47 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryPersister", "SQLitePersister", "open_persister"]
 
-_FORMS = "sqlite:///relative.db, sqlite:////absolute.db, sqlite:// (in memory)"
+_MODULES = {
+    "MemoryPersister": "memory",
+    "PostgresPersister": "postgres",
+    "RedisPersister": "redis",
+    "S3Persister": "s3",
+    "SQLitePersister": "sqlite",
+}
+_CLASSES = {
+    "postgres": "PostgresPersister",
+    "postgresql": "PostgresPersister",
+    "redis": "RedisPersister",
+    "rediss": "RedisPersister",
+    "valkey": "RedisPersister",
+    "s3": "S3Persister",
+}
+_FORMS = (
+    "sqlite:///relative.db, sqlite:////absolute.db, sqlite:// (in memory), postgresql://user@host/database, "
+    "redis://host:6379/0, s3://bucket/prefix"
+)
 
 
 def open_persister(url: str, clock: Clock | None = None) -> Any:
-    """The bundled store that the URL names: ``sqlite:///relative.db``, ``sqlite:////absolute.db``, ``sqlite://``.
+    """The bundled store that the URL names: ``sqlite:///relative.db``, ``sqlite:////absolute.db``, ``sqlite://``,
+    ``postgresql://user@host/database``, ``redis://host:6379/0``, ``s3://bucket/prefix``.
 
-    Nothing is opened before the store's first call. Raises ConfigurationError, which never shows what the URL holds
-    besides its scheme, since that may be a password.
+    With ``clock`` the store goes by it, even one whose server has a clock. Nothing is opened before the store's first
+    call. Raises ConfigurationError, which never shows what the URL holds besides its scheme, since that may be a
+    password.
     """
     if not isinstance(url, str):
         raise ConfigurationError(f"a persister's URL must be a str, not {type(url).__name__}; known: {_FORMS}")
     scheme, separator, rest = url.partition("://")
     if not separator:
         raise ConfigurationError(f"not a persister's URL: it has no scheme; known: {_FORMS}")
-    if scheme.lower() != "sqlite":
-        raise ConfigurationError(f"no bundled persister for {_shown(scheme)} URLs; known: {_FORMS}")
-    from .sqlite import SQLitePersister
+    if scheme.lower() == "sqlite":
+        from .sqlite import SQLitePersister
 
-    return SQLitePersister(_sqlite_path(rest), clock)
+        return SQLitePersister(_sqlite_path(rest), clock)
+    if scheme.lower() in _CLASSES:
+        return __getattr__(_CLASSES[scheme.lower()])(url, clock=clock)
+    raise ConfigurationError(f"no bundled persister for {_shown(scheme)} URLs; known: {_FORMS}")
 
 
 def _sqlite_path(rest: str) -> str:
@@ -57,12 +80,6 @@ def _shown(scheme: str) -> str:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "MemoryPersister":
-        from .memory import MemoryPersister
-
-        return MemoryPersister
-    if name == "SQLitePersister":
-        from .sqlite import SQLitePersister
-
-        return SQLitePersister
+    if name in _MODULES:
+        return getattr(import_module(f".{_MODULES[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -49,8 +49,11 @@ class MemoryPersister:
             return [row.as_mapping() for row in self._rows.values() if row.queue == queue and row.run_at is not None]
 
     def create_task(self, data: dict[str, Any]) -> int:
+        new = NewTask(**data)
         with self._lock:
-            return self._insert(NewTask(**data))
+            task_id = self._insert(new)
+        self.notify(new.queue)
+        return task_id
 
     def update_task(self, attributes: dict[str, Any]) -> None:
         with self._lock:
@@ -130,7 +133,10 @@ class MemoryPersister:
 
     def create_many(self, tasks: Sequence[NewTask]) -> list[int]:
         with self._lock:
-            return [self._insert(task) for task in tasks]
+            ids = [self._insert(task) for task in tasks]
+        for queue in {task.queue for task in tasks}:
+            self.notify(queue)
+        return ids
 
     def transition(self, task_id: TaskId, expected: TaskRecord, transition: Transition) -> bool:
         now = self.now()
@@ -139,7 +145,8 @@ class MemoryPersister:
             if row is None or not is_as_expected(row, expected, now):
                 return False
             self._carry_out(row, transition)
-            return True
+        self.notify(row.queue)
+        return True
 
     # --- waking
 

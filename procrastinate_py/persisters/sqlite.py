@@ -55,7 +55,9 @@ class SQLitePersister:
         return [dict(zip(ATTRIBUTES, row, strict=True)) for row in rows]
 
     def create_task(self, data: dict[str, Any]) -> int:
-        return self._session().inserts.insert(_sql.new_row(NewTask(**data)), _insert)
+        task_id = self._session().inserts.insert(_sql.new_row(NewTask(**data)), _insert)
+        self.notify(data["queue"])
+        return task_id
 
     def update_task(self, attributes: dict[str, Any]) -> None:
         task_id = attributes["id"]
@@ -121,6 +123,8 @@ class SQLitePersister:
             with self._session().durable.writing() as raw:
                 for start in range(0, len(rows), _ROWS_PER_STATEMENT):
                     ids.extend(_insert_many(raw, rows[start : start + _ROWS_PER_STATEMENT]))
+        for queue in {task.queue for task in tasks}:
+            self.notify(queue)
         return ids
 
     def transition(self, task_id: TaskId, expected: TaskRecord, transition: Transition) -> bool:
@@ -133,7 +137,8 @@ class SQLitePersister:
                 raw.execute(_sql.DELETE, (task_id,))
             else:
                 raw.execute(_sql.OVERWRITE, _sql.overwriting(after))
-            return True
+        self.notify(row.queue)
+        return True
 
     # --- waking
 

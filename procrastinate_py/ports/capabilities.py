@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import MalformedPersisterError, UnsupportedByPersisterError
-from .persister import FLOOR_METHODS, Creating, Editing, Inspecting, Leasing, Timekeeping, Waking
+from .persister import FLOOR_METHODS, Creating, Editing, Inspecting, Joining, Leasing, Timekeeping, Waking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +15,7 @@ class Capabilities:
 
     leasing: Leasing | None
     creating: Creating | None
+    joining: Joining | None
     editing: Editing | None
     waking: Waking | None
     inspecting: Inspecting | None
@@ -25,6 +26,7 @@ class Capabilities:
         return cls(
             leasing=persister if isinstance(persister, Leasing) else None,
             creating=persister if isinstance(persister, Creating) else None,
+            joining=persister if isinstance(persister, Joining) else None,
             editing=persister if isinstance(persister, Editing) else None,
             waking=persister if isinstance(persister, Waking) else None,
             inspecting=persister if isinstance(persister, Inspecting) else None,

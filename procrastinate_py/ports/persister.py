@@ -79,6 +79,16 @@ class Creating(Protocol):
 
 
 @runtime_checkable
+class Joining(Protocol):
+    """Takes part in a transaction of the caller's own, on the caller's own connection to the same store."""
+
+    def create_in(self, connection: Any, tasks: Sequence[NewTask]) -> Sequence[TaskId]:
+        """Stores them in the transaction that ``connection`` is in: seen by others and woken for once that is
+        committed, gone if it's rolled back. Never commits or rolls back itself. Ids in order. Raises
+        ConfigurationError for a connection that isn't one to this store."""
+
+
+@runtime_checkable
 class Editing(Protocol):
     def transition(self, task_id: TaskId, expected: TaskRecord, transition: Transition) -> bool:
         """Carries it out if the row is still as ``expected`` (state, run_at, attempts, lease); False if not."""
@@ -94,12 +104,17 @@ class WakeListener(Protocol):
 
 @runtime_checkable
 class Waking(Protocol):
-    """Workers wait on a file descriptor, beside their other ones, rather than in a blocking call."""
+    """Workers wait on a file descriptor, beside their other ones, rather than in a blocking call.
+
+    A store that can wake does so by itself wherever it makes something due: ``create_task``, ``create_many``,
+    ``create_in`` and ``transition`` wake the queue's listeners once the task can be seen by them.
+    """
 
     def notify(self, queue: str) -> None:
         """Wakes every worker that listens on the queue, in any process. Never raises, never blocks."""
 
-    def listen(self, queue: str) -> WakeListener: ...
+    def listen(self, queue: str) -> WakeListener:
+        """Raises PersisterUnavailableError where wake-ups can't come through, telling why."""
 
 
 @runtime_checkable

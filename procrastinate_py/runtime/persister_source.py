@@ -83,6 +83,7 @@ class PersisterSource:
         if isinstance(self.given, str):
             open_persister(self.given)  # opens nothing yet, and tells now what's wrong with the URL
         self._clock = clock
+        self._test_mode = test_mode
         self._begin()
 
     def _begin(self) -> None:
@@ -134,7 +135,8 @@ class PersisterSource:
         if given is None:
             return MemoryPersister(self._clock)
         if isinstance(given, str):
-            return open_persister(given, self._clock)
+            # Beyond test mode, where one process does it all, a server's own clock is what its users share.
+            return open_persister(given, self._clock if self._test_mode else None)
         if _is_factory(given):
             return given()
         if os.getpid() != self._made_in:
@@ -144,7 +146,7 @@ class PersisterSource:
         return given
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"given": self.given, "_clock": self._clock}
+        return {"given": self.given, "_clock": self._clock, "_test_mode": self._test_mode}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

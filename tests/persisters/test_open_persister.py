@@ -40,9 +40,8 @@ def test_the_store_goes_by_the_clock_that_is_given() -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "postgresql://scott:hunter2@db/tasks",
-        "redis://:hunter2@cache",
-        "s3://bucket/hunter2",
+        "mysql://scott:hunter2@db/tasks",
+        "amqp://:hunter2@cache",
         "sqlite://hunter2/tasks.db",
         "sqlite:///tasks.db?key=hunter2",
         "hunter2",

@@ -21,6 +21,7 @@ def a_persister(*methods: str, **attributes: Any) -> Any:
 ABILITIES = {
     "leasing": ["claim", "extend", "settle", "lapsed", "next_look_at"],
     "creating": ["create_many"],
+    "joining": ["create_in"],
     "editing": ["transition"],
     "waking": ["notify", "listen"],
     "inspecting": ["find", "select", "count"],
