@@ -34,6 +34,7 @@ demo: $(VENV)/.demo-ready
 	@$(BIN)/procrastinate-py demo
 
 test: $(VENV)/.dev-ready
+	@.ci/servers
 	@$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/.dev-ready
@@ -53,4 +54,4 @@ wheel-smoke: $(VENV)/.dev-ready
 	@.ci/wheel-smoke $(BIN)/python
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-s3 build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
