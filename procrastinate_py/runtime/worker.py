@@ -106,7 +106,7 @@ class QueueWorker:
         self._enforce_limits()
         self._collect()
         self._settle()
-        self._extend_leases()
+        self._extend_leases(self._leases.due_at)
         if not self._is_draining:
             self._reap()
             self._claim()
@@ -235,20 +235,20 @@ class QueueWorker:
         if item.was_lost:
             self._log.warning("lease_lost", task_id=attempt.claim.record.id)
 
-    def _extend_leases(self) -> None:
-        # Before it reaps, too: where the store's clock has leapt, what is in hand here may have lapsed.
-        if self._hand.held and self._monotonic() >= min(self._leases.due_at, self._looks.reap_at):
+    def _extend_leases(self, due_at: float) -> bool:
+        """Whether one may reap: where the store's clock has leapt, what is in hand here may have lapsed."""
+        if self._hand.held and self._monotonic() >= due_at:
             until = self._leases.until
             try:
                 lost = self._leases.extend(list(self._hand.held))
             except Exception as error:
                 self._outage.failed("extend", error)
-                return
+                return False
             self._outage.worked("extend")
             self._hand.extended(lost, until)
-            for token in lost:
-                if token in self._hand.held:
-                    self._log.warning("lease_lost", task_id=token.task_id)
+            for token in [token for token in lost if token in self._hand.held]:
+                self._log.warning("lease_lost", task_id=token.task_id)
+        return True
 
     def _reap(self) -> None:
         """Tasks that were in somebody's hand who's gone come first: they've waited longest."""
@@ -261,7 +261,7 @@ class QueueWorker:
                 self._last_words = None
                 if self._in_hand_file is not None:
                     self._in_hand_file.recovered()
-            if self._monotonic() >= self._looks.reap_at:
+            if self._monotonic() >= self._looks.reap_at and self._extend_leases(self._looks.reap_at):
                 self._looks.reap_at = NEVER
                 for attempt in self._reaper.lapsed():
                     self._hand.accept(attempt)

@@ -42,11 +42,12 @@ _FURTHEST_STEP = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a simulated process is made of. Tests of the simulation put broken ones in their place."""
+    """What a simulated world is made of. Tests of the simulation put broken parts in their place."""
 
     worker: Callable[..., QueueWorker] = QueueWorker
     consumer: Callable[..., SoleConsumer] = SoleConsumer
     notes: Callable[[Notebook, Process], InHandFile] = Notes
+    weather: Callable[[Random], Weather] = Weather.drawn
 
 
 class World:
@@ -58,7 +59,7 @@ class World:
         self.spec = QUEUE
         self.random = random
         self.elapsed = 0.0
-        self.weather = Weather.drawn(random)
+        self.weather = parts.weather(random)
         self.counts: Counter[str] = Counter()
         self.trace: list[str] = []
         self._keep_trace = keep_trace

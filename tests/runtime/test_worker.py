@@ -582,3 +582,22 @@ def test_a_worker_does_not_reap_what_it_holds_itself_when_the_clock_leaps() -> N
     assert SEEN == [("began", "a"), "b", ("ended", "a")]
     assert bench.store.find(task_id) is None
     assert "lease_lost" not in bench.log.events()
+
+
+def test_leases_are_not_extended_over_and_over_while_a_reap_is_put_off() -> None:
+    """G7: a store that is in trouble isn't asked the same at every turn."""
+    bench = Bench()
+    bench.delay(Waits("a"))
+    store = FailsTheStore(bench.store)
+    ticks = [0.0]
+    worker = bench.make_worker(store=store, monotonic=lambda: ticks[0])
+    worker.step()
+    store.failing.add("lapsed")
+    worker._looks.reap_at = ticks[0]
+    store.calls.clear()
+    for _ in range(10):
+        worker.step()
+    assert store.calls.count("lapsed") == 1
+    assert store.calls.count("extend") == 1
+    gate("a").set()
+    worker.close()
