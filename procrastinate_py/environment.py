@@ -14,20 +14,20 @@ from .core.lease import TaskId
 from .core.outcome import Outcome
 from .core.queue import QueueSpec
 from .core.registry import Registry
-from .core.task import NewTask, TaskRecord, TaskState
-from .persisters._wake import WakeDirectory
+from .core.task import TaskRecord, TaskState
+from .ports.capabilities import Capabilities
 from .ports.clock import Clock
-from .ports.strategy import Strategy
 from .runtime.caller import trust_of_the_caller
 from .runtime.movable_time import mover_of
-from .runtime.persister_source import PersisterSource, Store
-from .runtime.plan import Plan, wake_folder
-from .runtime.queue_table import QueueOptions, QueueTable
-from .runtime.quiet import hold_script, start_is_quiet
-from .runtime.settings import Settings, seconds
+from .runtime.persister_source import PersisterSource, given_persister
+from .runtime.plan import Plan
+from .runtime.queue_table import QueueOptions, QueueTable, require_for
+from .runtime.quiet import start_is_quiet
+from .runtime.settings import seconds
 from .runtime.starting import is_told_to_stop, made_folder
 from .runtime.viewing import View
-from .tasks.delaying import Delayed, Delaying, as_delayed, refuse_unknown, strategy_and_queue
+from .tasks.delay_verbs import DelayVerbs
+from .tasks.delaying import Delaying
 
 if TYPE_CHECKING:
     from .runtime.bench import Bench
@@ -35,14 +35,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=type)
 
-_MISSING: Any = object()
 _UNSHAREABLE = (
     "this persister lives in one process's memory, so queue processes couldn't see its tasks: "
     'use a file ("sqlite:///tasks.db"), or test mode'
 )
 
 
-class Environment(Settings):
+class Environment(DelayVerbs):
     """Queues, and the store that their tasks are kept in.
 
     ``persister`` is an object with the four methods, a bundled one, a factory of one, or a URL; where it's left out,
@@ -105,23 +104,17 @@ class Environment(Settings):
         """Turns tasks into stored text and back, under this environment's trust."""
         return self._codec
 
-    def store(self) -> Store:
-        """This process's persister, and what it can do."""
-        return self._source.open()
-
-    def now(self) -> float:
-        """The time that tasks are due by: the store's clock where it has one, else the environment's."""
-        return self.store().now()
-
     # --- queues
 
     def define_queue(self, name: str, **options: Unpack[QueueOptions]) -> QueueSpec:
         """Declares a queue, or, by the same spelling of its name, other options for it. Durations are seconds.
 
-        Raises TypeError or ValueError naming queue, option and value, and AlreadyStartedError after ``start()``.
+        Raises TypeError or ValueError naming queue, option and value, UnsupportedByPersisterError where the persister
+        is an object that can't do what an option asks for, and AlreadyStartedError after ``start()``.
         """
         self._refuse_if_started(f"queue {name!r} can't be defined")
-        return self._queues.define(name, options)
+        given = given_persister(self.persister)
+        return self._queues.define(name, options, None if given is None else Capabilities.of(given))
 
     @property
     def queues(self) -> Mapping[str, QueueSpec]:
@@ -131,10 +124,11 @@ class Environment(Settings):
     # --- processes
 
     def start(self, *queues: str) -> None:
-        """Starts one process per queue (those named, else all); in test mode none. Returns once they exist.
+        """Starts the processes of the queues (those named, else all); in test mode none. Returns once they exist.
 
-        With ``PROCRASTINATE_STOP=1`` in the process's environment, none either, and a warning says so. Installs no
-        signal handler. Raises NoQueueError, AlreadyStartedError, ConfigurationError.
+        A store that can't be reached is no reason not to start: they try again until it's there. With
+        ``PROCRASTINATE_STOP=1`` in the process's environment, none are started either, and a warning says so. Installs
+        no signal handler. Raises NoQueueError, AlreadyStartedError, UnsupportedByPersisterError, ConfigurationError.
         """
         if start_is_quiet():
             return
@@ -152,8 +146,11 @@ class Environment(Settings):
         from .runtime.supervision import Supervision  # brings what only processes need
 
         # Here, where it reaches whoever starts it, and not in a queue's log: a factory may give something else.
-        if not self._source.open().is_shareable:
+        store = self._source.open()
+        if not store.is_shareable:
             raise ConfigurationError(_UNSHAREABLE)
+        for spec in specs:
+            require_for(spec, store.capabilities)
         plan = Plan(
             queues=tuple(specs),
             source=self._source,
@@ -176,8 +173,13 @@ class Environment(Settings):
 
     @property
     def processes(self) -> dict[str, int]:
-        """Each queue's process id, in the order of definition."""
+        """Each queue's process id, in the order of definition; where it has several processes, the first one's."""
         return {} if self._supervision is None else self._supervision.pids()
+
+    def processes_of(self, queue: str) -> list[int]:
+        """The ids of all processes of a queue, first one first. Raises UnknownQueueError."""
+        name = self._queues.named(queue).name
+        return [] if self._supervision is None else self._supervision.pids_of(name)
 
     def stop(self, grace: float | None = None) -> None:
         """Drains: nothing more is claimed, what runs may finish within ``grace`` seconds (default: the setting), the
@@ -203,93 +205,7 @@ class Environment(Settings):
     ) -> None:
         self.stop()
 
-    # --- delaying
-
-    @overload
-    def delay(
-        self, queue: str, /, *, task: Strategy, run_at: Instant | None = None, expire_at: Instant | None = None
-    ) -> TaskId: ...
-    @overload
-    def delay(
-        self,
-        task: Strategy,
-        /,
-        *,
-        queue: str | None = None,
-        run_at: Instant | None = None,
-        expire_at: Instant | None = None,
-    ) -> TaskId: ...
-    @overload
-    def delay(
-        self,
-        none: None = None,
-        /,
-        *,
-        task: Strategy,
-        queue: str | None = None,
-        run_at: Instant | None = None,
-        expire_at: Instant | None = None,
-    ) -> TaskId: ...
-    def delay(
-        self,
-        first: Any = None,
-        /,
-        *,
-        queue: Any = None,
-        task: Any = _MISSING,
-        run_at: Any = None,
-        expire_at: Any = None,
-        **unknown: Any,
-    ) -> TaskId:
-        """Stores a task, to be run from ``run_at`` (default: now) and never after ``expire_at``. Returns its id.
-
-        Instants are epoch seconds, datetimes (naive: local time) or timedeltas from now. The task is serialised and
-        read back here, so that what would fail in a worker fails now. Once this has returned, the task is in the
-        store. Works from any thread and any process, started or not.
-        """
-        hold_script()
-        refuse_unknown(unknown)
-        strategy, name = strategy_and_queue(first, queue, task, _MISSING)
-        spec = self._queues.named_or_only(name)
-        store = self.store()
-        delayed = Delayed(task=strategy, run_at=run_at, expire_at=expire_at)
-        new = self._delaying.new_task(spec.name, delayed, store.now())
-        task_id = store.persister.create_task(new.as_mapping())
-        self._wake(store, spec.name)
-        return task_id
-
-    def delay_many(self, tasks: Iterable[Any]) -> list[TaskId]:
-        """Each is ``(queue, task, {options})`` or ``Delayed(...)``. Returns the ids in order.
-
-        All are checked before any is stored; stores that can, store all or none.
-        """
-        hold_script()
-        store = self.store()
-        now = store.now()
-        new = [self._one_of_many(index, item, now) for index, item in enumerate(tasks)]
-        if not new:
-            return []
-        creating = store.capabilities.creating
-        if creating is not None:
-            ids = list(creating.create_many(new))
-        else:
-            ids = [store.persister.create_task(task.as_mapping()) for task in new]
-        for queue in dict.fromkeys(task.queue for task in new):
-            self._wake(store, queue)
-        return ids
-
-    def _one_of_many(self, index: int, item: Any, now: float) -> NewTask:
-        try:
-            delayed = as_delayed(item)
-            return self._delaying.new_task(self._queues.named_or_only(delayed.queue).name, delayed, now)
-        except Exception as error:
-            error.add_note(f"It is number {index} of those given to delay_many; none was stored.")
-            raise
-
-    def _wake(self, store: Store, queue: str) -> None:
-        """A worker that sleeps until its next look knows nothing of a new task; a store that can wake has woken it."""
-        if store.capabilities.waking is None and not self.test_mode:
-            WakeDirectory(wake_folder(self.run_folder())).notify(queue)
+    # --- tasks
 
     @overload
     def task(self, cls: T, /) -> T: ...

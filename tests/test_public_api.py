@@ -30,8 +30,8 @@ NAMES = {
 
 OF_AN_ENVIRONMENT = """
     act clock codec count counts define_queue delay delay_many drain enable_test_mode find grace log_dir log_format
-    log_keep log_level log_rotate log_settings max_task_bytes name now persister process_prefix processes queues run_dir
-    run_folder start start_method stop store task tasks test_mode trust
+    log_keep log_level log_rotate log_settings max_task_bytes name now persister process_prefix processes processes_of
+    queues run_dir run_folder start start_method stop store task tasks test_mode trust
 """
 
 SIGNATURES = {
@@ -39,10 +39,11 @@ SIGNATURES = {
     "count": "(queue=None, state=None)",
     "counts": "(queue=None, state=None)",
     "define_queue": "(name, **options)",
-    "delay_many": "(tasks)",
+    "delay_many": "(tasks, *, connection=None)",
     "drain": "(*queues, until=None)",
     "enable_test_mode": "()",
     "find": "(task_id)",
+    "processes_of": "(queue)",
     "start": "(*queues)",
     "stop": "(grace=None)",
     "tasks": "(queue=None, state=None, task=None, *, limit=None, after=None)",

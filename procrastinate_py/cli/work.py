@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -97,9 +97,10 @@ def _work(env: Environment, output: Output, queues: tuple[str, ...], inbox: Inbo
     if not processes:
         raise Refused("no process was started, since PROCRASTINATE_STOP is set: unset it to work")
     if output.as_json:
-        output.json({"event": "started", "processes": processes})
+        output.json({"event": "started", "processes": processes, "all_processes": _all_processes(env, processes)})
     else:
-        output.say("working " + ", ".join(f"{queue} (pid {pid})" for queue, pid in processes.items()), "green")
+        told = (f"{queue} (pid {_listed(pids)})" for queue, pids in _all_processes(env, processes).items())
+        output.say(f"working {', '.join(told)}", "green")
         output.say("Ctrl-C or SIGTERM drains, a second one stops at once")
     if output.is_terminal:
         _show_queues(env, output, inbox, signals)
@@ -124,8 +125,16 @@ def _queues_now(env: Environment) -> RenderableType:
         titles, cells = rows(env)
     except Exception as error:  # the processes deal with a store that's away; this is only a view of it
         return as_table(["the queues can't be counted now"], [[one_line(type_and_message(error))]])
-    pids = env.processes
-    return as_table([*titles, "pid"], [[*row, str(pids.get(row[0], "-"))] for row in cells])
+    pids = _all_processes(env, env.processes)
+    return as_table([*titles, "pid"], [[*row, _listed(pids.get(row[0], []))] for row in cells])
+
+
+def _all_processes(env: Environment, worked: Iterable[str]) -> dict[str, list[int]]:
+    return {queue: env.processes_of(queue) for queue in worked}
+
+
+def _listed(pids: list[int]) -> str:
+    return " ".join(map(str, pids)) or "-"
 
 
 def _tell(output: Output, event: str, style: str) -> None:

@@ -31,6 +31,8 @@ class QueueSpec:
     backoff: Backoff = default_backoff
     hook_timeout: float | None = DEFAULT_TIMEOUT
     timeout_grace: float = 5.0
+    processes: int = 1
+    """Of one application. More than one takes a store with leases."""
 
 
 QUEUE_OPTIONS = tuple(spec.name for spec in fields(QueueSpec) if spec.name != "name")
@@ -123,6 +125,7 @@ _CHECKS: dict[str, Callable[[str, str, Any], Any]] = {
     "backoff": _backoff,
     "hook_timeout": _hook_limit,
     "timeout_grace": _period,
+    "processes": _count,
 }
 
 

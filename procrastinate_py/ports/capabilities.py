@@ -36,9 +36,23 @@ class Capabilities:
     def require(self, ability: str, feature: str) -> None:
         """Raises UnsupportedByPersisterError where the ability is missing."""
         if getattr(self, ability) is None:
-            raise UnsupportedByPersisterError(
-                f"{feature} needs a persister with the ability {ability!r}: SQLite (sqlite:///tasks.db) has it"
-            )
+            raise lacking(ability, feature)
+
+
+_SQLITE = "SQLite (sqlite:///tasks.db)"
+_POSTGRES = "PostgreSQL (postgresql://user@host/database)"
+_REDIS = "Redis (redis://host:6379/0)"
+_S3 = "S3 (s3://bucket/prefix)"
+_NOT_ALL_HAVE = {"joining": (_SQLITE, _POSTGRES), "waking": (_SQLITE, _POSTGRES, _REDIS)}
+"""The bundled stores with an ability, where some lack it."""
+
+
+def lacking(ability: str, feature: str) -> UnsupportedByPersisterError:
+    """Names the feature, the ability, and the bundled stores that have it."""
+    *most, last = _NOT_ALL_HAVE.get(ability, (_SQLITE, _POSTGRES, _REDIS, _S3))
+    return UnsupportedByPersisterError(
+        f"{feature} needs a persister with the ability {ability!r}: {', '.join(most)} and {last} have it"
+    )
 
 
 def check_floor(persister: Any) -> None:

@@ -17,13 +17,14 @@ from ..ports.clock import SystemClock
 from ..ports.persister import WakeListener
 from .deaths import REPLACE
 from .forking import CRASHED, end_process, let_forks_be_terminated
-from .in_hand import MOST_PROCESSES, InHandFile, shared_path, sole_path
+from .in_hand import InHandFile, acquire_shared, sole_path
 from .inbox import Inbox
 from .logs import QueueLog
 from .orders import Orders
+from .owner import lives, new_owner
 from .persister_source import Store
 from .pipes import EventPipe, QueuePipes
-from .plan import Plan, wake_folder
+from .plan import Plan, seats, wake_folder
 from .quiet import start_nothing_ever
 from .settler import Outage
 from .sole_consumer import SoleConsumer
@@ -38,11 +39,11 @@ T = TypeVar("T")
 
 
 def run_queue_process(plan: Plan, index: int, pipes: QueuePipes, cause: str | None) -> None:
-    """Ends the process. ``cause``: how the queue's process before this one died, if it did."""
-    spec = plan.queues[index]
+    """Ends the process. ``cause``: how the process before this one died, if it did."""
+    spec, number = seats(plan.queues)[index]
     prefix = f"{plan.process_prefix}-" if plan.process_prefix else ""
     shown = "".join(char if char.isprintable() else "?" for char in spec.name)  # a title can hold no NUL
-    setproctitle(f"{prefix}{shown}-queue-worker")
+    setproctitle(f"{prefix}{shown}-queue-worker{f'-{number + 1}' if number else ''}")
     let_forks_be_terminated()
     start_nothing_ever()
     forget_unfinished_imports()
@@ -125,11 +126,7 @@ class QueueProcess:
         """A floor persister's queue has one file, whose holder works it; elsewhere every process has its own."""
         folder, queue = self._plan.run_dir, self._spec.name
         if not is_sole:
-            for number in range(MOST_PROCESSES):
-                own = InHandFile.try_acquire(shared_path(folder, queue, number))
-                if own is not None:
-                    return own
-            raise OSError(f"{MOST_PROCESSES} processes work queue {self._spec.name!r} with one run_dir")
+            return acquire_shared(folder, queue)
         in_hand = InHandFile.try_acquire(sole_path(folder, queue))
         if in_hand is not None and self._is_likely_missed(in_hand):
             in_hand.close(clean=False)
@@ -197,23 +194,3 @@ class QueueProcess:
 def _woken(listener: WakeListener, worker: QueueWorker) -> None:
     listener.drain()
     worker.woken()
-
-
-def new_owner() -> str:
-    """Tells this process apart from every other, on any machine, for as long as a store may remember it."""
-    host = "".join(os.uname().nodename.split())[:100]
-    return f"{host}:{os.getpid()}:{os.urandom(6).hex()}"
-
-
-def lives(owner: str) -> bool:
-    """Whether the process that called itself so is there, as far as it can be seen from here."""
-    try:
-        host, pid, _ = owner.rsplit(":", 2)
-        if host != new_owner().rsplit(":", 2)[0] or int(pid) == os.getpid():
-            return False
-        os.kill(int(pid), 0)
-    except (ValueError, OverflowError, ProcessLookupError):
-        return False
-    except OSError:
-        return True
-    return True

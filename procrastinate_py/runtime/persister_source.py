@@ -158,6 +158,11 @@ def _is_factory(given: Any) -> bool:
     return isinstance(given, type) or (callable(given) and not callable(getattr(given, "read_tasks", None)))
 
 
+def given_persister(given: Any) -> Any:
+    """What an environment was given, if it's a persister by itself; None for a URL, a factory and the default."""
+    return None if given is None or isinstance(given, str) or _is_factory(given) else given
+
+
 def anchored(url: str, folder: str) -> str:
     """A relative SQLite URL as an absolute one."""
     path = url.removeprefix(_SQLITE)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..core.queue import QueueSpec
 from ..core.registry import Registry
@@ -26,6 +28,18 @@ class Plan:
     process_prefix: str | None
     grace: float
     clock: Clock
+
+
+class Seat(NamedTuple):
+    """One of the processes of a queue, which are numbered from 0."""
+
+    queue: QueueSpec
+    number: int
+
+
+def seats(queues: Sequence[QueueSpec]) -> tuple[Seat, ...]:
+    """All processes there are to be; everywhere between processes one is told by its index here."""
+    return tuple(Seat(queue, number) for queue in queues for number in range(queue.processes))
 
 
 def wake_folder(run_dir: str) -> str:

@@ -10,6 +10,7 @@ from ..core.backoff import Backoff
 from ..core.error_text import did_you_mean
 from ..core.errors import NoQueueError, UnknownQueueError
 from ..core.queue import QueueSpec, normalise_name, queue_spec
+from ..ports.capabilities import Capabilities
 
 
 class QueueOptions(TypedDict, total=False):
@@ -22,6 +23,7 @@ class QueueOptions(TypedDict, total=False):
     backoff: Backoff
     hook_timeout: float | None
     timeout_grace: float
+    processes: int
 
 
 class QueueTable:
@@ -31,9 +33,12 @@ class QueueTable:
         self._specs: dict[str, QueueSpec] = {}
         self._spellings: dict[str, str] = {}
 
-    def define(self, name: Any, options: Mapping[str, Any]) -> QueueSpec:
-        """A name that's defined already keeps its place. Raises TypeError or ValueError."""
+    def define(self, name: Any, options: Mapping[str, Any], capabilities: Capabilities | None = None) -> QueueSpec:
+        """A name that's defined already keeps its place. ``capabilities``: of the persister, where that's known yet.
+        Raises TypeError, ValueError or UnsupportedByPersisterError."""
         spec = queue_spec(name, dict(options))
+        if capabilities is not None:
+            require_for(spec, capabilities)
         spelling = self._spellings.get(spec.name, name)
         if spelling != name:
             raise ValueError(f"queue {name!r} is the same as {spelling!r}, both are {spec.name!r}: rename one of them")
@@ -74,6 +79,12 @@ class QueueTable:
         if not self._specs:
             raise NoQueueError("no queue is defined: call define_queue first")
         return [self.named(name) for name in names] or list(self._specs.values())
+
+
+def require_for(spec: QueueSpec, capabilities: Capabilities) -> None:
+    """Raises UnsupportedByPersisterError where the store can't do what the queue's options ask for."""
+    if spec.processes > 1:
+        capabilities.require("leasing", f"queue {spec.name!r}: processes={spec.processes}")
 
 
 def _listed(names: Iterable[str]) -> str:

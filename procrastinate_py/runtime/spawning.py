@@ -156,7 +156,7 @@ def main(what: dict[str, Any]) -> None:
 def _supervise(what: dict[str, Any]) -> None:
     from setproctitle import setproctitle
 
-    plan = SupervisorPlan(**{**what["supervisor"], "queues": tuple(what["supervisor"]["queues"])})
+    plan = SupervisorPlan(**{**what["supervisor"], "processes": tuple(what["supervisor"]["processes"])})
 
     def launch(index: int, pipes: QueuePipes, cause: str | None, _ours: tuple[int, ...]) -> int:
         return _spawn({**what, "role": "queue", "pipes": asdict(pipes), "index": index, "cause": cause})

@@ -16,7 +16,7 @@ from ..core.errors import ConfigurationError
 from ..ports.clock import SystemClock
 from .forking import detach_from_terminal_input, fork_process, leave_listening_sockets
 from .pipes import LineReader, QueuePipes, SupervisorPipes, close_all, make_pipe, write_line
-from .plan import Plan
+from .plan import Plan, Seat, seats
 from .supervisor import AT_ONCE, LONGEST_PAUSE, MARGIN, Supervisor, SupervisorPlan
 
 START_METHODS = ("fork", "spawn")
@@ -27,7 +27,7 @@ _NO_PIPES = SupervisorPipes(application=-1, control=-1, status=-1)
 _LOOK_EVERY = 0.2  # seconds, where the platform can't tell the end of a process by a descriptor
 
 RunQueue = Callable[[Plan, int, QueuePipes, str | None], None]
-"""A queue's process, from its fork to its exit: plan, index of the queue, its pipes, how its predecessor died."""
+"""A queue's process, from its fork to its exit: plan, its index, its pipes, how its predecessor died."""
 
 
 class Launcher(Protocol):
@@ -72,7 +72,7 @@ class Supervision:
         if self._start_method not in START_METHODS:
             raise ConfigurationError(f"start_method must be one of {', '.join(START_METHODS)}, not {start_method!r}")
         self._run_queue = run_queue
-        self._names = tuple(queue.name for queue in plan.queues)
+        self._seats = seats(plan.queues)
         self._owner = os.getpid()
         self._ours: tuple[int, ...] = ()
         self._theirs = _NO_PIPES
@@ -90,7 +90,7 @@ class Supervision:
     # --- starting
 
     def start(self) -> None:
-        """Returns once every queue has a process. Raises ConfigurationError where that can't be."""
+        """Returns once every queue has its processes. Raises ConfigurationError where that can't be."""
         self._launcher = self._make_launcher()
         application, self._application = make_pipe()
         control, self._control = make_pipe()
@@ -132,23 +132,30 @@ class Supervision:
     def _await_processes(self) -> None:
         with self._changed:
             self._changed.wait_for(self._has_started_or_failed, _LONGEST_START)
-            if len(self._pids) < len(self._names):
+            if len(self._pids) < len(self._seats):
                 why = self._failure or f"they didn't begin within {_LONGEST_START:.0f} s"
                 raise ConfigurationError(f"the queue processes can't be started: {why}")
             self._has_started = True
 
     def _has_started_or_failed(self) -> bool:
-        return len(self._pids) == len(self._names) or self._failure is not None or self._ended.is_set()
+        return len(self._pids) == len(self._seats) or self._failure is not None or self._ended.is_set()
 
     # --- watching
 
     def pids(self) -> dict[str, int]:
-        """Each queue's process, in the order of definition; one that is being replaced may be absent or gone."""
+        """Each queue's first process, in the order of definition; one that is being replaced may be absent or gone."""
+        return {seat.queue.name: pid for seat, pid in self._seated() if seat.number == 0}
+
+    def pids_of(self, queue: str) -> list[int]:
+        """All processes of a queue, in the order of their numbers."""
+        return [pid for seat, pid in self._seated() if seat.queue.name == queue]
+
+    def _seated(self) -> list[tuple[Seat, int]]:
         if not self._is_ours():
-            return {}
+            return []
         with self._changed:
             pids = dict(self._pids)
-        return {name: pids[index] for index, name in enumerate(self._names) if index in pids}
+        return [(seat, pids[index]) for index, seat in enumerate(self._seats) if index in pids]
 
     @property
     def supervisor_pid(self) -> int:
@@ -308,7 +315,9 @@ def default_start_method() -> str:
 def supervisor_plan(plan: Plan) -> SupervisorPlan:
     prefix = f"{plan.process_prefix}-" if plan.process_prefix else ""
     return SupervisorPlan(
-        queues=tuple(queue.name for queue in plan.queues), title=f"{prefix}procrastinate-supervisor", grace=plan.grace
+        processes=tuple(seat.queue.name for seat in seats(plan.queues)),
+        title=f"{prefix}procrastinate-supervisor",
+        grace=plan.grace,
     )
 
 

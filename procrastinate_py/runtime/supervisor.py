@@ -40,18 +40,19 @@ _SHORTEST_WAIT = 0.05  # what was killed may take its time to go
 class SupervisorPlan:
     """What a supervisor needs to know; nothing in it is the user's code."""
 
-    queues: tuple[str, ...]
+    processes: tuple[str, ...]
+    """The queue of each."""
     title: str
     grace: float
 
 
 Launch = Callable[[int, QueuePipes, str | None, tuple[int, ...]], int]
-"""Starts the process of the queue with this index, tells it how its predecessor died, and returns its pid. The last
+"""Starts the process with this index, tells it how its predecessor died, and returns its pid. The last
 argument are the supervisor's own descriptors: a fork must close them, or nobody would see the supervisor end."""
 
 
 class QueueProcess:
-    """One queue's process and its successors, as the supervisor sees them."""
+    """A process of a queue and its successors, as the supervisor sees them."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -115,7 +116,7 @@ class Supervisor:
         self._pipes = pipes
         self._launch = launch
         self._monotonic = SystemClock().monotonic
-        self._queues = [QueueProcess(index) for index in range(len(plan.queues))]
+        self._queues = [QueueProcess(index) for index in range(len(plan.processes))]
         self._control = LineReader(pipes.control)
         self._poll = select.poll()
         self._stopping = False
@@ -220,7 +221,7 @@ class Supervisor:
                 self._tell_failure(queue, value)
 
     def _tell_failure(self, queue: QueueProcess, why: str) -> None:
-        write_line(self._pipes.status, f"failed queue {self._plan.queues[queue.index]!r}: {why}")
+        write_line(self._pipes.status, f"failed queue {self._plan.processes[queue.index]!r}: {why}")
 
     def _reap(self) -> None:
         while True:

@@ -25,6 +25,7 @@ def test_a_queue_has_defaults_for_all_but_its_name() -> None:
     assert spec == QueueSpec(name="email")
     assert (spec.timeout, spec.max_attempts, spec.update_period, spec.max_tasks) == (3600, 20, 10, 10)
     assert (spec.backoff, spec.hook_timeout, spec.timeout_grace) == (default_backoff, 3600, 5)
+    assert spec.processes == 1
 
 
 def test_every_option_is_taken() -> None:
@@ -37,6 +38,7 @@ def test_every_option_is_taken() -> None:
         "backoff": lambda attempts: 5,
         "hook_timeout": 2,
         "timeout_grace": 1,
+        "processes": 4,
     }
     assert set(options) == set(QUEUE_OPTIONS)
     spec = queue_spec("email", options)
@@ -78,6 +80,7 @@ NO_COUNTS = [*NO_NUMBERS, 0, -1, 1.0, 0.5, -(10**5000)]
         *(("timeout_grace", value) for value in NO_PERIODS),
         *(("max_attempts", value) for value in NO_COUNTS),
         *(("max_tasks", value) for value in [*NO_COUNTS, None]),
+        *(("processes", value) for value in [*NO_COUNTS, None]),
         *(("backoff", value) for value in [None, 5, "x"]),
     ],
 )
