@@ -25,6 +25,8 @@ def answer(env: Any, command: str, value: str) -> object:
         return env._supervision.supervisor_pid
     if command == "processes":
         return json.dumps(env.processes)
+    if command == "processes_of":
+        return json.dumps(env.processes_of(value))
     if command == "stop":
         env.stop(float(value))
         return "stopped"

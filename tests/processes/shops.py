@@ -12,7 +12,8 @@ from .support import eventually, lines_of
 
 
 class Shop:
-    """A folder with a store, and environments on it. ``kind``: sqlite, floor, or flaky (a floor that can fail)."""
+    """A folder with a store, and environments on it. ``kind``: sqlite, floor, flaky (a floor that can fail), or the URL
+    of a store that is somewhere else."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.folder = folder
@@ -22,6 +23,8 @@ class Shop:
         self.tables: list[Table] = []
 
     def persister(self) -> Any:
+        if "://" in self.kind:
+            return self.kind
         path = str(self.folder / "store.db")
         if self.kind == "sqlite":
             return f"sqlite:///{path}"
