@@ -83,25 +83,27 @@ class Proxy(Server):
         """Each request and each reply comes so much later."""
         self._tell("delay", seconds=seconds)
 
-    def lose_requests(self, containing: bytes = b"", times: int = 1) -> None:
-        """The connection is reset before the server hears of them."""
-        self._fault("request", containing, times)
+    def lose_requests(self, containing: bytes = b"", times: int = 1, skip: int = 0) -> None:
+        """The connection is reset before the server hears of them. The first ``skip`` of such requests pass."""
+        self._fault("request", containing, times, skip)
 
-    def lose_replies(self, containing: bytes = b"", times: int = 1, after_bytes: int = 0) -> None:
+    def lose_replies(self, containing: bytes = b"", times: int = 1, skip: int = 0, after_bytes: int = 0) -> None:
         """The connection is reset once the server has answered, and so many bytes of that have passed."""
-        self._fault("reply", containing, times, after_bytes)
+        self._fault("reply", containing, times, skip, after_bytes)
 
-    def answer(self, answer: bytes, containing: bytes = b"", times: int = 1) -> None:
+    def answer(self, answer: bytes, containing: bytes = b"", times: int = 1, skip: int = 0) -> None:
         """This is the reply to the next requests, of which the server never hears; then the connection ends."""
-        self._fault("answer", containing, times, answer=answer)
+        self._fault("answer", containing, times, skip, answer=answer)
 
     def lose_some(self, rate: float, seed: int) -> None:
         """Of all requests this share isn't answered, half of them being carried out."""
         self._tell("chaos", rate=rate, seed=seed)
 
-    def _fault(self, kind: str, containing: bytes, times: int, after_bytes: int = 0, answer: bytes = b"") -> None:
+    def _fault(
+        self, kind: str, containing: bytes, times: int, skip: int, after_bytes: int = 0, answer: bytes = b""
+    ) -> None:
         texts = {"containing": containing.decode("latin-1"), "answer": answer.decode("latin-1")}
-        self._tell("fault", kind=kind, times=times, after_bytes=after_bytes, **texts)
+        self._tell("fault", kind=kind, times=times, skip=skip, after_bytes=after_bytes, **texts)
 
 
 @contextmanager

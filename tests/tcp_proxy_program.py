@@ -21,6 +21,7 @@ class Fault:
 
     kind: str
     times: int = 1
+    skip: int = 0
     after_bytes: int = 0
     containing: bytes = b""
     answer: bytes = b""
@@ -72,6 +73,9 @@ class Proxy:
     def fault_for(self, request: bytes) -> Fault | None:
         for fault in self.faults:
             if fault.containing in request:
+                if fault.skip > 0:
+                    fault.skip -= 1
+                    continue
                 fault.times -= 1
                 if fault.times == 0:
                     self.faults.remove(fault)
@@ -98,7 +102,7 @@ class Proxy:
                 self.chance, self.rate = random.Random(order["seed"]), order["rate"]
             case "fault":
                 texts = {name: order.pop(name).encode("latin-1") for name in ("containing", "answer")}
-                self.faults.append(Fault(order["kind"], order["times"], order["after_bytes"], **texts))
+                self.faults.append(Fault(order["kind"], order["times"], order["skip"], order["after_bytes"], **texts))
 
 
 class Connection:
