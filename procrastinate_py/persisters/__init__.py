@@ -10,9 +10,10 @@ from ..core.errors import ConfigurationError
 if TYPE_CHECKING:
     from ..ports.clock import Clock
     from .memory import MemoryPersister
+    from .redis import RedisPersister
     from .sqlite import SQLitePersister
 
-__all__ = ["MemoryPersister", "SQLitePersister", "open_persister"]
+__all__ = ["MemoryPersister", "RedisPersister", "SQLitePersister", "open_persister"]
 
 _MODULES = {
     "MemoryPersister": "memory",

@@ -1,0 +1,1 @@
+return {exact(now_or(''))}
