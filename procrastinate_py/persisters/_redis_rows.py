@@ -21,6 +21,7 @@ STRIDE = 10_000
 CLOSED_STATES = (TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED)
 _PLACES = {state: str(place).encode() for place, state in enumerate(CLOSED_STATES, 1)}
 _EXACT = 2**53
+_read = json.JSONDecoder().raw_decode
 _INDEX = ("completed", "failed", "cancelled", "expired")
 
 
@@ -142,13 +143,13 @@ def rewriting(transition: Reschedule | Close) -> list[bytes]:
 
 
 def record_of(task_id: int, queue: str, text: bytes, lease: Lease | None, read_at: float) -> TaskRecord:
-    changing, fixed, task = text.split(b"\n", 2)
-    run_at, attempts, last_fail_at, last_error, closed_as, closed_at = json.loads(changing)
-    initial_run_at, expire_at = json.loads(fixed)
+    changing, fixed, task = text.decode().split("\n", 2)
+    run_at, attempts, last_fail_at, last_error, closed_as, closed_at = _read(changing)[0]
+    initial_run_at, expire_at = _read(fixed)[0]
     return TaskRecord(
         id=task_id,
         queue=queue,
-        task=task.decode(),
+        task=task,
         run_at=run_at,
         initial_run_at=initial_run_at,
         expire_at=expire_at,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..core.errors import ConfigurationError, PersisterError, PersisterUnavailableError
+from ..ports.clock import SystemClock
 from ._drivers import load_driver
 from ._redis_checks import check_server
 from ._redis_url import RedisAddress
@@ -17,6 +18,8 @@ from ._urls import scrubbed
 
 CONNECT_WITHIN = 5.0
 ANSWER_WITHIN = 10.0
+_FRESH_FOR = 1.0
+"""Seconds after its last use in which a connection isn't looked at before it's used again."""
 _FOLDER = Path(__file__).with_name("lua")
 
 _abandoned: list[object] = []
@@ -42,50 +45,70 @@ def script(name: str) -> Script:
 
 class Transport(Protocol):
     def execute(self, *words: Argument) -> Any: ...
+    def evaluate(self, wanted: Script, keys: Sequence[bytes], arguments: Iterable[Argument]) -> Any: ...
     def close(self) -> None: ...
 
 
 class Node:
     """Connections to one server, each used by one thread at a time. Nothing is ever sent twice."""
 
-    def __init__(self, redis: Any, make: Callable[[], Any]) -> None:
+    def __init__(self, redis: Any, make: Callable[[], Any], monotonic: Callable[[], float]) -> None:
         self._make = make
-        self._idle: list[Any] = []
+        self._monotonic = monotonic
+        self._idle: list[tuple[Any, float]] = []
         self._answers = redis.exceptions.ResponseError
         self._moved_away = redis.exceptions.ReadOnlyError
+        self._unknown = redis.exceptions.NoScriptError
 
     def execute(self, *words: Argument) -> Any:
+        return self._answer_to(b"*%d\r\n%b" % (len(words), packed(words)))
+
+    def evaluate(self, wanted: Script, keys: Sequence[bytes], arguments: Iterable[Argument]) -> Any:
+        words = tuple(arguments)
+        number = 3 + len(keys) + len(words)
+        tail = packed(words)
+        try:
+            return self._answer_to(b"*%d\r\n%b%b" % (number, _head(wanted.sha, tuple(keys)), tail))
+        except self._unknown:
+            return self._answer_to(b"*%d\r\n%b%b" % (number, packed(("EVAL", wanted.text, len(keys), *keys)), tail))
+
+    def close(self) -> None:
+        while self._idle:
+            try:
+                self._idle.pop()[0].disconnect()
+            except IndexError:
+                return
+
+    def _answer_to(self, command: bytes) -> Any:
         connection = self._taken()
         try:
-            connection.send_packed_command([packed(words)], check_health=False)
+            connection.send_packed_command((command,), check_health=False)
             reply = connection.read_response()
         except self._moved_away:
             connection.disconnect()
             self.close()
             raise
         except self._answers:
-            self._idle.append(connection)
+            self._give_back(connection)
             raise
         except BaseException:
             connection.disconnect()
             raise
-        self._idle.append(connection)
+        self._give_back(connection)
         return reply
 
-    def close(self) -> None:
-        while self._idle:
-            try:
-                self._idle.pop().disconnect()
-            except IndexError:
-                return
+    def _give_back(self, connection: Any) -> None:
+        self._idle.append((connection, self._monotonic()))
 
     def _taken(self) -> Any:
-        """An open one. What was closed by the server while it was idle is opened anew."""
+        """An open one. What the server closed while it was idle is opened anew."""
         try:
-            connection = self._idle.pop()
+            connection, used_at = self._idle.pop()
         except IndexError:
             connection = self._make()
             connection.connect()
+            return connection
+        if self._monotonic() - used_at < _FRESH_FOR:
             return connection
         try:
             is_stale = connection.can_read(0)
@@ -102,24 +125,38 @@ class Cluster:
 
     def __init__(self, redis: Any, url: str, settings: dict[str, Any]) -> None:
         self._client = redis.cluster.RedisCluster.from_url(url, **settings)
+        self._unknown = redis.exceptions.NoScriptError
 
     def execute(self, *words: Argument) -> Any:
         return self._client.execute_command(*words)
+
+    def evaluate(self, wanted: Script, keys: Sequence[bytes], arguments: Iterable[Argument]) -> Any:
+        words = (len(keys), *keys, *arguments)
+        try:
+            return self._client.execute_command("EVALSHA", wanted.sha, *words)
+        except self._unknown:
+            return self._client.execute_command("EVAL", wanted.text, *words)
 
     def close(self) -> None:
         self._client.close()
 
 
 def packed(words: Sequence[Argument]) -> bytes:
-    """A command as it's sent."""
-    parts = [b"*%d\r\n" % len(words)]
+    """Words as they're sent."""
+    parts = []
     for word in words:
-        if isinstance(word, int):
-            word = b"%d" % word
-        elif isinstance(word, str):
+        if isinstance(word, str):
             word = word.encode()
+        elif isinstance(word, int):
+            word = b"%d" % word
         parts.append(b"$%d\r\n%b\r\n" % (len(word), word))
     return b"".join(parts)
+
+
+@lru_cache(maxsize=4096)
+def _head(sha: bytes, keys: tuple[bytes, ...]) -> bytes:
+    """What a call of a script begins with, the same for each call on a queue."""
+    return packed(("EVALSHA", sha, len(keys), *keys))
 
 
 class Session:
@@ -142,19 +179,11 @@ class Session:
 
     def run(self, name: str, keys: Sequence[bytes], arguments: Iterable[Argument] = ()) -> list[Any]:
         """The script's reply, which begins with the time. Raises PersisterUnavailableError."""
-        wanted = script(name)
-        words = (len(keys), *keys, *arguments)
         try:
-            transport = self._transport or self._opened()
-            try:
-                reply = transport.execute("EVALSHA", wanted.sha, *words)
-            except Exception as error:
-                if type(error).__name__ != "NoScriptError":
-                    raise
-                reply = transport.execute("EVAL", wanted.text, *words)
+            reply: list[Any] = (self._transport or self._opened()).evaluate(script(name), keys, arguments)
         except Exception as error:
             raise self.translated(error) from None
-        return list(reply)
+        return reply
 
     def execute(self, *words: Argument) -> Any:
         """A plain command's reply. Raises PersisterUnavailableError."""
@@ -198,7 +227,7 @@ class Session:
             return self._transport
 
     def _open(self, redis: Any) -> Transport:
-        node = Node(redis, self._maker(redis))
+        node = Node(redis, self._maker(redis), SystemClock().monotonic)
         try:
             is_cluster = check_server(node, self.address, silently=self._has_warned)
         except BaseException:

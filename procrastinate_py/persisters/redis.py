@@ -269,10 +269,12 @@ class RedisPersister:
 
     def _by_queue(self, tokens: Sequence[LeaseToken]) -> Iterable[tuple[str | None, list[int]]]:
         """Their places, by the queue that they belong to; None: to none."""
-        places: dict[str | None, list[int]] = {}
-        for place, token in enumerate(tokens):
-            places.setdefault(self._queue_of(token.task_id), []).append(place)
-        return places.items()
+        by_number: dict[int | None, list[int]] = {}
+        for place, (task_id, _) in enumerate(tokens):
+            by_number.setdefault(task_id % rows.STRIDE if rows.is_id(task_id) else None, []).append(place)
+        return [
+            (None if number is None else self._queues.name_of(number), places) for number, places in by_number.items()
+        ]
 
     def _queue_of(self, task_id: TaskId) -> str | None:
         return self._queues.name_of(task_id) if rows.is_id(task_id) else None
@@ -347,7 +349,5 @@ def _settlements(
             failures[token] = error
             continue
         tokens.append(token)
-        ways.append(
-            "w" if isinstance(transition, Reschedule | Close) else "c" if isinstance(transition, Complete) else "r"
-        )
+        ways.append("c" if isinstance(transition, Complete) else "r" if isinstance(transition, Release) else "w")
     return tokens, "".join(ways), texts
