@@ -26,6 +26,7 @@ THIRD_PARTY = {
     "structlog": ("runtime.task_logger",),
     "setproctitle": ("runtime",),
     "sqlite3": ("persisters",),
+    "psycopg": ("persisters",),
     "click": ("cli",),
     "rich": ("cli",),
     "pytest": ("pytest_plugin", "testing"),

@@ -10,10 +10,12 @@ from ..core.errors import ConfigurationError
 if TYPE_CHECKING:
     from ..ports.clock import Clock
     from .memory import MemoryPersister
+    from .postgres import PostgresPersister
     from .redis import RedisPersister
+    from .s3 import S3Persister
     from .sqlite import SQLitePersister
 
-__all__ = ["MemoryPersister", "RedisPersister", "SQLitePersister", "open_persister"]
+__all__ = ["MemoryPersister", "PostgresPersister", "RedisPersister", "S3Persister", "SQLitePersister", "open_persister"]
 
 _MODULES = {
     "MemoryPersister": "memory",
@@ -50,7 +52,8 @@ def open_persister(url: str, clock: Clock | None = None) -> Any:
     if not separator:
         raise ConfigurationError(f"not a persister's URL: it has no scheme; known: {_FORMS}")
     if scheme.lower() == "sqlite":
-        from .sqlite import SQLitePersister
+        from .s3 import S3Persister
+    from .sqlite import SQLitePersister
 
         return SQLitePersister(_sqlite_path(rest), clock)
     if scheme.lower() in _CLASSES:

@@ -1,0 +1,187 @@
+"""Values on their way to PostgreSQL, and rows on their way back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..core.errors import PersisterError
+from ..core.lease import Lease, LeaseToken
+from ..core.lifecycle import Close, Complete, Release, Reschedule, Transition
+from ..core.task import ATTRIBUTES, Claim, NewTask, TaskRecord, TaskState, state_of
+from ._pg_sql import COMPLETE, RELEASE, REWRITE
+
+_ESCAPE = re.compile(r"\\(.)", re.S)
+_TOKEN = re.compile("[0-9a-f]+")
+_NO_TASK = 0
+_TEXTS = ("queue", "task")
+
+
+def stored_queue(queue: str) -> str:
+    r"""A queue may have any name, and PostgreSQL keeps no NUL: it's written ``\0``, and a backslash doubled."""
+    return queue.replace("\\", "\\\\").replace("\0", "\\0") if "\\" in queue or "\0" in queue else queue
+
+
+def told_queue(stored: str) -> str:
+    return _ESCAPE.sub(lambda found: "\0" if found[1] == "0" else found[1], stored) if "\\" in stored else stored
+
+
+def most(limit: int) -> int:
+    """As many rows as were asked for, in PostgreSQL's terms."""
+    return min(max(limit, 0), 2**63 - 1)
+
+
+def check_values(values: Iterable[object]) -> None:
+    """Raises PersisterError for what PostgreSQL couldn't keep."""
+    for value in values:
+        if isinstance(value, str):
+            _check_text(value)
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise PersisterError("a number is too large for PostgreSQL, which keeps whole numbers of 64 bits here")
+
+
+def _check_text(text: str) -> None:
+    if "\0" in text:
+        raise PersisterError("a text with a NUL character can't be stored in PostgreSQL: escape it")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise PersisterError(f"a text can't be stored as UTF-8: {error.reason} at {error.start}") from None
+
+
+def new_row(task: NewTask) -> dict[str, Any]:
+    """What is stored of it. Raises PersisterError where PostgreSQL couldn't keep a value."""
+    row = task.as_mapping()
+    for name, value in row.items():
+        if not isinstance(value, str if name in _TEXTS else int | None):
+            wanted = "text" if name in _TEXTS else "an int"
+            raise PersisterError(f"{name} of a new task must be {wanted}, not a {type(value).__name__}")
+    row["queue"] = stored_queue(task.queue)
+    check_values(row.values())
+    return row
+
+
+def new_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The columns of these rows, as parameters."""
+    return {
+        "queues": [row["queue"] for row in rows],
+        "run_ats": [row["run_at"] for row in rows],
+        "initial_run_ats": [row["initial_run_at"] for row in rows],
+        "expire_ats": [row["expire_at"] for row in rows],
+        "tasks": [row["task"] for row in rows],
+    }
+
+
+def token_arrays(tokens: Sequence[LeaseToken]) -> dict[str, str]:
+    """As literals of arrays: a driver would look at each value by itself."""
+    return {
+        "ids": "{" + ",".join([str(token.task_id if is_id(token.task_id) else _NO_TASK) for token in tokens]) + "}",
+        "tokens": "{" + ",".join([_element(token.value) for token in tokens]) + "}",
+    }
+
+
+def is_id(task_id: object) -> bool:
+    """Whether a task could have this id; no other value could even be asked for."""
+    return isinstance(task_id, int) and 0 < task_id < 2**63
+
+
+def _element(text: str) -> str:
+    if _TOKEN.fullmatch(text):
+        return text
+    plain = text.encode("ascii", "backslashreplace").decode()  # none of ours, so any other that is none will do
+    return '"' + plain.replace("\0", "").replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+SETTLED = ("way", "run_at", "attempts", "last_fail_at", "last_error", "task", "closed_as", "closed_at")
+
+
+def settlement_rows(
+    settlements: Iterable[tuple[LeaseToken, Transition]],
+) -> tuple[dict[LeaseToken, dict[str, Any]], dict[LeaseToken, BaseException]]:
+    """What each writes, and why some can't be written."""
+    rows: dict[LeaseToken, dict[str, Any]] = {}
+    failures: dict[LeaseToken, BaseException] = {}
+    for token, transition in settlements:
+        try:
+            rows[token] = settlement_row(transition)
+        except PersisterError as error:
+            failures[token] = error
+    return rows, failures
+
+
+def settlement_row(transition: Transition) -> dict[str, Any]:
+    """The columns named SETTLED. Raises PersisterError where PostgreSQL couldn't keep a value."""
+    row: dict[str, Any] = dict.fromkeys(SETTLED)
+    match transition:
+        case Complete():
+            row["way"] = COMPLETE
+        case Release():
+            row["way"] = RELEASE
+        case Reschedule() | Close():
+            is_close = isinstance(transition, Close)
+            row["way"] = REWRITE
+            row["run_at"] = None if isinstance(transition, Close) else transition.run_at
+            row["attempts"] = transition.attempts
+            row["last_fail_at"] = transition.last_fail_at
+            row["last_error"] = transition.last_error
+            row["task"] = transition.task
+            row["closed_as"] = transition.state.value if isinstance(transition, Close) else None
+            row["closed_at"] = transition.last_fail_at if is_close else None
+            check_values(row.values())
+    return row
+
+
+def expectation(expected: TaskRecord) -> dict[str, Any]:
+    """As parameters of a compare-and-set."""
+    lease = expected.lease
+    return {
+        "was_closed_as": None if expected.closed_as is None else expected.closed_as.value,
+        "was_run_at": expected.run_at,
+        "was_attempts": expected.attempts,
+        "was_owner": None if lease is None else lease.owner,
+        "was_leased_until": None if lease is None else lease.expires_at,
+        "was_running": state_of(expected, expected.read_at) is TaskState.RUNNING,
+    }
+
+
+def claims_of(rows: Iterable[Sequence[Any]], queue: str, owner: str, token: str) -> list[Claim]:
+    """Rows of a claim, in order of run_at, then id."""
+    claims = [
+        Claim(
+            TaskRecord(
+                id=task_id,
+                queue=queue,
+                task=task,
+                run_at=run_at,
+                initial_run_at=initial_run_at,
+                expire_at=expire_at,
+                attempts=attempts,
+                last_fail_at=last_fail_at,
+                last_error=last_error,
+                lease=Lease(owner, until),
+                read_at=now,
+            ),
+            LeaseToken(task_id, token),
+        )
+        for task_id, run_at, initial_run_at, expire_at, attempts, last_fail_at, last_error, task, until, now in rows
+    ]
+    claims.sort(key=_in_order)
+    return claims
+
+
+def _in_order(claim: Claim) -> tuple[int, int]:
+    return claim.record.run_at or 0, claim.record.id
+
+
+def record_of(row: Sequence[Any]) -> TaskRecord:
+    *attributes, closed_as, closed_at, owner, lease_expires_at, now = row
+    fields = dict(zip(ATTRIBUTES, attributes, strict=True))
+    return TaskRecord(
+        **fields | {"queue": told_queue(fields["queue"])},
+        closed_as=None if closed_as is None else TaskState(closed_as),
+        closed_at=closed_at,
+        lease=None if lease_expires_at is None else Lease(owner, lease_expires_at),
+        read_at=now,
+    )
