@@ -52,8 +52,7 @@ def open_persister(url: str, clock: Clock | None = None) -> Any:
     if not separator:
         raise ConfigurationError(f"not a persister's URL: it has no scheme; known: {_FORMS}")
     if scheme.lower() == "sqlite":
-        from .s3 import S3Persister
-    from .sqlite import SQLitePersister
+        from .sqlite import SQLitePersister
 
         return SQLitePersister(_sqlite_path(rest), clock)
     if scheme.lower() in _CLASSES:
