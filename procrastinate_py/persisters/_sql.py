@@ -7,6 +7,7 @@ Few and large steps: Python lets go of its global lock at each step of a stateme
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from ..core.errors import PersisterError
 from ..core.lease import Lease, LeaseToken
 from ..core.lifecycle import Close, Reschedule
 from ..core.task import ATTRIBUTES, Claim, NewTask, TaskRecord, TaskState
+
+_ROWS_PER_STATEMENT = 1000
 
 _NEW = ("queue", "run_at", "initial_run_at", "expire_at", "task")
 _TEXTS = ("queue", "task")
@@ -110,6 +113,27 @@ def new_row(task: NewTask) -> tuple[Any, ...]:
             raise PersisterError(f"{name} of a new task must be {wanted}, not a {type(value).__name__}")
     check_values(row)
     return row
+
+
+def insert_one(raw: sqlite3.Connection, row: Sequence[Any]) -> int:
+    return int(raw.execute(INSERT_ONE, row).lastrowid or 0)
+
+
+def insert_many(raw: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> list[int]:
+    """Within a transaction. The ids in order."""
+    ids: list[int] = []
+    for start in range(0, len(rows), _ROWS_PER_STATEMENT):
+        ids.extend(_insert_some(raw, rows[start : start + _ROWS_PER_STATEMENT]))
+    return ids
+
+
+def _insert_some(raw: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> Sequence[int]:
+    text = json.dumps(rows, ensure_ascii=False)
+    if "\\u0000" in text:
+        return [insert_one(raw, row) for row in rows]  # SQLite's JSON ends a text at its first NUL
+    last = int(raw.execute(INSERT_MANY, (text,)).lastrowid or 0)
+    # Ids of one transaction follow each other: they're never used twice, and nobody else can write meanwhile.
+    return range(last - len(rows) + 1, last + 1)
 
 
 def check_values(values: Iterable[object]) -> None:

@@ -6,7 +6,8 @@ import json
 import os
 import sqlite3
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from ..core.errors import ConfigurationError, PersisterError, PersisterUnavailableError
@@ -18,10 +19,9 @@ from ..ports.persister import IncompleteSettle, WakeListener
 from . import _sql
 from ._rows import is_as_expected, new_token, overwritten
 from ._sqlite_file import IN_MEMORY
+from ._sqlite_joining import CommitWatch, insert_in, joined_connection
 from ._sqlite_session import Session
 from ._wake import LocalWake, WakeDirectory
-
-_ROWS_PER_STATEMENT = 1000
 
 
 class SQLitePersister:
@@ -40,6 +40,8 @@ class SQLitePersister:
         self.path = given if given == IN_MEMORY else os.path.abspath(given)
         self._clock: Clock = clock or SystemClock()
         self._wake = LocalWake() if given == IN_MEMORY else WakeDirectory(f"{os.path.realpath(self.path)}-wake")
+        self._commits = CommitWatch(self.path, partial(_notify_all, self._wake))
+        weakref.finalize(self, self._commits.give_up)
         self._session_of_process = self._new_session()
 
     @property
@@ -55,7 +57,7 @@ class SQLitePersister:
         return [dict(zip(ATTRIBUTES, row, strict=True)) for row in rows]
 
     def create_task(self, data: dict[str, Any]) -> int:
-        task_id = self._session().inserts.insert(_sql.new_row(NewTask(**data)), _insert)
+        task_id = self._session().inserts.insert(_sql.new_row(NewTask(**data)), _sql.insert_one)
         self.notify(data["queue"])
         return task_id
 
@@ -118,13 +120,28 @@ class SQLitePersister:
 
     def create_many(self, tasks: Sequence[NewTask]) -> list[int]:
         rows = [_sql.new_row(task) for task in tasks]
-        ids: list[int] = []
-        if rows:
-            with self._session().durable.writing() as raw:
-                for start in range(0, len(rows), _ROWS_PER_STATEMENT):
-                    ids.extend(_insert_many(raw, rows[start : start + _ROWS_PER_STATEMENT]))
-        for queue in {task.queue for task in tasks}:
-            self.notify(queue)
+        if not rows:
+            return []
+        with self._session().durable.writing() as raw:
+            ids = _sql.insert_many(raw, rows)
+        self._notify_all({task.queue for task in tasks})
+        return ids
+
+    def create_in(self, connection: Any, tasks: Sequence[NewTask]) -> list[int]:
+        """``connection``: of the sqlite3 module, an SQLAlchemy Connection or Session on SQLite, or a Django connection
+        to it, to this very file. What it makes due is woken for by a thread, soon after its transaction has ended."""
+        rows = [_sql.new_row(task) for task in tasks]
+        raw = joined_connection(connection, self.path)
+        if not rows:
+            return []
+        with self._session().reading.statement():
+            pass  # so that there is a table, which a connection of the caller's wouldn't make
+        ids = insert_in(raw, rows, self.path)
+        queues = {task.queue for task in tasks}
+        if raw.in_transaction:
+            self._commits.await_end(queues)
+        else:
+            self._notify_all(queues)
         return ids
 
     def transition(self, task_id: TaskId, expected: TaskRecord, transition: Transition) -> bool:
@@ -144,6 +161,9 @@ class SQLitePersister:
 
     def notify(self, queue: str) -> None:
         self._wake.notify(queue)
+
+    def _notify_all(self, queues: Iterable[str]) -> None:
+        _notify_all(self._wake, queues)
 
     def listen(self, queue: str) -> WakeListener:
         try:
@@ -242,6 +262,11 @@ class SQLitePersister:
         return None if row is None else _sql.record_of(row, self.now())
 
 
+def _notify_all(wake: LocalWake | WakeDirectory, queues: Iterable[str]) -> None:
+    for queue in queues:
+        wake.notify(queue)
+
+
 class _Settlements:
     """What a settle call is to write, by statement."""
 
@@ -288,17 +313,3 @@ def _is_id(task_id: object) -> bool:
 def _still_held(raw: sqlite3.Connection, tokens: Sequence[LeaseToken]) -> frozenset[LeaseToken]:
     (found,) = raw.execute(_sql.STILL_HELD, (_sql.token_pairs(tokens),)).fetchone()
     return frozenset(LeaseToken(*pair) for pair in json.loads(found))
-
-
-def _insert(raw: sqlite3.Connection, row: Sequence[Any]) -> int:
-    return int(raw.execute(_sql.INSERT_ONE, row).lastrowid or 0)
-
-
-def _insert_many(raw: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> Sequence[int]:
-    text = json.dumps(rows, ensure_ascii=False)
-    if "\\u0000" in text:
-        return [_insert(raw, row) for row in rows]  # SQLite's JSON ends a text at its first NUL
-    raw.execute(_sql.INSERT_MANY, (text,))
-    # Ids of one transaction follow each other: they're never used twice, and nobody else can write meanwhile.
-    (last,) = raw.execute("SELECT last_insert_rowid()").fetchone()
-    return range(last - len(rows) + 1, last + 1)
