@@ -13,10 +13,12 @@ from ..core.errors import ConfigurationError
 from . import _sql
 from ._foreign_connection import driver_connection
 from ._sqlite_file import IN_MEMORY, primary_code, translated
+from ._sqlite_forks import lock_that_forks_wait_for
 
 _TAKES = "a sqlite3 connection, an SQLAlchemy Connection or Session on SQLite, or a Django connection to SQLite"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.02
 """Seconds between two looks at whether a transaction has ended."""
+_in_statement = lock_that_forks_wait_for()
 
 
 def joined_connection(given: object, path: str) -> sqlite3.Connection:
@@ -99,18 +101,23 @@ class CommitWatch:
             self._notify(self._waiting | self._watched)
 
     def _watch(self) -> None:
+        url = f"{Path(self._path).as_uri()}?mode=rw"  # where the file has been removed, it isn't to be made anew
+        raw: sqlite3.Connection | None = None
         try:
-            url = f"{Path(self._path).as_uri()}?mode=rw"  # where the file has been removed, it isn't to be made anew
-            with contextlib.closing(sqlite3.connect(url, uri=True, timeout=0, isolation_level=None)) as raw:
-                while self._has_more():
-                    _await_free(raw)
-                    self._notify(self._watched)
+            raw = sqlite3.connect(url, uri=True, timeout=0, isolation_level=None)
+            while self._has_more():
+                _await_free(raw)
+                self._notify(self._watched)
         except sqlite3.Error:  # which is for others to tell, who lose something by it
             with self._lock:
                 self._has_thread = False
                 self._watched |= self._waiting
                 self._waiting = set()
             self._notify(self._watched)
+        finally:
+            if raw is not None:
+                with _in_statement:
+                    raw.close()
 
     def _has_more(self) -> bool:
         """What is waiting before the lock is tried for wrote before that: it's over then. What comes later isn't."""
@@ -127,7 +134,8 @@ def _await_free(raw: sqlite3.Connection) -> None:
         try:
             # Changes nothing, but takes the lock, and lets go of it within the same step: between two, Python's own
             # lock may have to be waited for.
-            raw.execute("UPDATE tasks SET id = id WHERE 0")
+            with _in_statement:
+                raw.execute("UPDATE tasks SET id = id WHERE 0")
             return
         except sqlite3.OperationalError as error:
             if primary_code(error) != sqlite3.SQLITE_BUSY:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..core.errors import PersisterError, PersisterUnavailableError
 from ._sqlite_file import IN_MEMORY, is_fatal, open_database, translated
+from ._sqlite_forks import lock_that_forks_wait_for
 
 _abandoned: list[object] = []
 """Connections that are neither used nor closed any more, but kept: the garbage collector would close them."""
@@ -23,7 +24,7 @@ class Connection:
     def __init__(self, path: str, *, durable: bool) -> None:
         self._path = path
         self._durable = durable
-        self._lock = threading.Lock()
+        self._lock = lock_that_forks_wait_for()
         self._raw: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
 

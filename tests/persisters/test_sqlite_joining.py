@@ -24,6 +24,7 @@ from procrastinate_py.core.errors import (
 )
 from procrastinate_py.core.task import NewTask
 from procrastinate_py.persisters import MemoryPersister, SQLitePersister
+from procrastinate_py.runtime.forking import fork_process
 from procrastinate_py.testing import FakeClock
 
 SAFETY_MS = 60_000
@@ -202,25 +203,18 @@ def test_in_a_fork_it_works_as_anywhere(persister: SQLitePersister) -> None:
     listener = persister.listen("email")
     with persister._commits._lock:  # as the watching thread may hold it in the moment of the fork
         persister._commits._has_thread = True
-        pid = os.fork()
-        if pid == 0:
-            join_a_transaction_and_exit(persister)
+        pid = fork_process(lambda: join_a_transaction(persister))
     assert os.waitpid(pid, 0)[1] == 0
     assert is_woken(listener)
     listener.close()
     assert len(persister.select()) == 1
 
 
-def join_a_transaction_and_exit(persister: SQLitePersister) -> None:
-    code = 1
-    try:
-        own = sqlite3.connect(persister.path)
-        persister.create_in(own, [new()])
-        own.commit()
-        join_watchers()
-        code = 0
-    finally:
-        os._exit(code)
+def join_a_transaction(persister: SQLitePersister) -> None:
+    connection = sqlite3.connect(persister.path)
+    persister.create_in(connection, [new()])
+    connection.commit()
+    join_watchers()
 
 
 LEAVES_AT_ONCE = """
