@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from ..core.errors import PersisterUnavailableError
 from ._pg_connection import PATIENT, Connection
-from ._pg_sql import FIRST_LOOK, SCHEMA_VERSION, Statements, names_of, quoted
+from ._pg_sql import FIRST_LOOK, PLANNING, SCHEMA_VERSION, Statements, names_of, quoted
 
 _LOOKED_UP = b"""
     SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = to_regclass(%(table)s)"""
+# In the stricter levels, calls that meet would fail instead of taking turns.
+_SESSION = {"default_transaction_isolation": "read committed", **PLANNING}
 _LOCK = b"SELECT pg_advisory_xact_lock(%(key)s)"
 
 
@@ -31,7 +33,7 @@ def look_at(connection: Connection) -> bool:
     """
     row = connection.execute(FIRST_LOOK).fetchone()
     assert row is not None
-    pid, is_standby, isolation = row
+    pid, is_standby = row
     if is_standby:
         raise PersisterUnavailableError(
             "it is a standby, which can't be written: name all hosts in the URL, with target_session_attrs=read-write"
@@ -40,9 +42,8 @@ def look_at(connection: Connection) -> bool:
     is_pooled = bool(pid != connection.pgconn.backend_pid)
     if is_pooled:
         connection.prepare_threshold = None
-    elif isolation != "read committed":
-        # In the stricter levels, calls that meet would fail instead of taking turns.
-        connection.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    else:
+        connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in _SESSION.items()).encode())
     return is_pooled
 
 

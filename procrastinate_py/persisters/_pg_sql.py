@@ -16,8 +16,11 @@ _CLAIMED = ", ".join(name for name in ATTRIBUTES if name != "queue")
 _COLUMNS = ", ".join((*ATTRIBUTES, "closed_as", "closed_at", "lease_owner", "lease_expires_at"))
 
 FIRST_LOOK = """
-    SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('default_transaction_isolation')"""
+    SELECT pg_backend_pid(), pg_is_in_recovery()"""
 """What has to be known of a connection before it's used."""
+
+PLANNING = {"plan_cache_mode": "force_generic_plan", "enable_bitmapscan": "off"}
+"""Where the planner doesn't know yet how many tasks are due, it would read and sort all of them at each claim."""
 
 # An array of ids, rather than a join: whatever the planner believes of the numbers, it looks rows up by their key.
 _LEASE = f"""
