@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -18,8 +19,8 @@ from ._urls import scrubbed, secrets_of, shown_url
 MODULE, EXTRA = "botocore", "s3"
 _CONNECT_WITHIN, _ANSWER_WITHIN = 5.0, 10.0
 _OPTIONS = ("endpoint", "region", "access_key", "secret_key", "session_token", "profile", "addressing")
-_LOST_RACE = ("PreconditionFailed", "ConditionalRequestConflict")
-_TOO_MANY = ("SlowDown", "RequestLimitExceeded", "TooManyRequests", "Throttling", "ThrottlingException")
+_SECRET = ("access_key", "secret_key", "session_token")
+_NOT_NOW = ("SlowDown", "RequestLimitExceeded", "TooManyRequests", "Throttling", "ThrottlingException")
 _DATE_RESOLUTION = 1.0
 
 
@@ -37,22 +38,25 @@ class Address:
     def of(cls, url: str) -> Address:
         """Raises ConfigurationError, which shows nothing of the options."""
         parts = urlsplit(url)
-        shown = shown_url(url)
+        name = f"s3://{parts.netloc}{parts.path}"
         if parts.scheme.lower() != "s3" or not parts.netloc or "@" in parts.netloc or parts.fragment:
-            raise ConfigurationError(
-                f"not an S3 URL: {shown}; write s3://bucket/prefix?region=...&endpoint=https://..."
-            )
-        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+            raise ConfigurationError("not an S3 URL: write s3://bucket/prefix?region=...&endpoint=https://...")
+        # A plus sign is itself here: secret keys are full of them.
+        options = dict(parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True))
         unknown = sorted(name for name in options if name not in _OPTIONS)
         if unknown:
-            raise ConfigurationError(f"{shown} has unknown options: {', '.join(unknown)}; known: {', '.join(_OPTIONS)}")
+            raise ConfigurationError(f"{name} has options that aren't known; known are {', '.join(_OPTIONS)}")
+        endpoint = options.get("endpoint")
+        if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+            raise ConfigurationError(f"{name}: its endpoint must begin with http:// or https://")
         prefix = unquote(parts.path).strip("/")
+        secrets = {*secrets_of(url), *(options[option] for option in _SECRET if options.get(option))}
         return cls(
             bucket=unquote(parts.netloc),
             prefix=f"{prefix}/" if prefix else "",
             options=options,
-            secrets=secrets_of(url),
-            shown=shown,
+            secrets=tuple(sorted(secrets, key=len, reverse=True)),
+            shown=name if endpoint is None else f"{name} at {shown_url(endpoint)}",
         )
 
 
@@ -83,6 +87,7 @@ class BotoBucket:
             s3={"addressing_style": options.get("addressing") or ("path" if "endpoint" in options else "auto")},
         )
         session = load_driver("botocore.session", EXTRA).Session(profile=options.get("profile"))
+        session.register_component("data_loader", _models())
         client = session.create_client(
             "s3",
             region_name=options.get("region") or session.get_config_variable("region") or "us-east-1",
@@ -176,11 +181,11 @@ class BotoBucket:
         error = reply.get("Error", {})
         code, status = str(error.get("Code")), reply.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         told = self._told(f"{code} ({status}): {error.get('Message')}")
-        if code in _LOST_RACE or status == 412:
+        if status == 412:
             return Conflict(told)
         if code in ("NoSuchKey", "404"):
             return _Missing(told)
-        if code in _TOO_MANY or status in (429, 503):
+        if code in _NOT_NOW or status in (409, 429, 503):
             return Refused(told)
         if status >= 500 or code == "RequestTimeout":
             return ReplyLost(told)
@@ -188,6 +193,12 @@ class BotoBucket:
 
     def _told(self, what: str) -> str:
         return f"{self._address.shown}: {scrubbed(what, self._address.secrets)}"
+
+
+@cache
+def _models() -> Any:
+    """What botocore knows of S3: 0.1 s of reading, which needn't be done for every connection."""
+    return load_driver("botocore.loaders", EXTRA).create_loader()
 
 
 class _Missing(Exception):

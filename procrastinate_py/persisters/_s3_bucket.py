@@ -33,7 +33,7 @@ class Conflict(Exception):
 
 
 class Refused(PersisterUnavailableError):
-    """The request wasn't carried out: no connection, or too many requests."""
+    """The request wasn't carried out: no connection, too many requests, or another one in its way."""
 
 
 class ReplyLost(PersisterUnavailableError):
@@ -123,10 +123,10 @@ class PatientBucket:
                 if pause is None:
                     raise
                 _wait(pause)
-            except ReplyLost:
+            except (Conflict, ReplyLost) as error:
                 found = self.get(key)
                 if found is None:
-                    raise
+                    raise ReplyLost(f"nobody knows whether {key} was written") from error
                 return found.etag
         raise AssertionError("the last try returns or raises")
 

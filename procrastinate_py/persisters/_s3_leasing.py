@@ -23,6 +23,7 @@ PATIENCE = 120.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.125, 10.0
 _SMALLEST_PAGE = 16
 _MOST_KNOWN = 10_000
+_MOST_SHUNNED = 100
 _MOST_LOOKED_AT = 1000
 
 
@@ -34,8 +35,8 @@ class _Pause:
 
 
 class Shunned:
-    """Hints whose task isn't there yet: its writer is about to write it, or was cut short. They're looked at again
-    after pauses that grow, so that nobody asks for ever and at once."""
+    """Hints whose task isn't there yet: its writer is about to write it, or was cut short. Nobody looks again on their
+    account but after pauses that grow; who claims anyway tries them too."""
 
     def __init__(self) -> None:
         self._pauses: dict[str, _Pause] = {}
@@ -44,14 +45,17 @@ class Shunned:
         return len(self._pauses)
 
     def is_stale(self, hint: Hint, now: float) -> bool:
-        """Whether its writer has had all the time that there is; otherwise it's left alone for a while."""
+        """Whether its writer has had all the time that there is; otherwise it gets a pause."""
         last = self._pauses.get(hint.key)
         if last is not None and now - last.since > PATIENCE:
             del self._pauses[hint.key]
             return True
+        if last is not None and now < last.until:
+            return False
         length = _SHORTEST_PAUSE if last is None else min(last.length * 2, _LONGEST_PAUSE)
-        if len(self._pauses) >= _MOST_KNOWN:
-            self._pauses.clear()
+        if len(self._pauses) >= _MOST_SHUNNED:
+            recent = {key: pause for key, pause in self._pauses.items() if now - pause.since <= 2 * PATIENCE}
+            self._pauses = recent if len(recent) < _MOST_SHUNNED else {}
         self._pauses[hint.key] = _Pause(now if last is None else last.since, now + length, length)
         return False
 
@@ -96,8 +100,7 @@ class Worker:
         for hint in self._tasks.due(queue, page + len(self._shunned)):
             if hint.run_at > now:
                 return
-            if self._shunned.look_at(hint) <= now:
-                yield hint
+            yield hint
 
     def _claim_these(self, hints: Sequence[Hint], queue: str, owner: str, lease_for: float) -> list[Claim]:
         found = self._pool.each(self._tasks.read, [hint.task_id for hint in hints])
