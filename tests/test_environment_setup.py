@@ -212,7 +212,7 @@ def test_a_url_names_a_bundled_store(tmp_path: Path) -> None:
     assert (tmp_path / "shop.db").exists()
 
 
-@pytest.mark.parametrize("url", ["postgresql://x:secret@host/db", "nonsense", "sqlite:/one", "sqlite://host/x"])
+@pytest.mark.parametrize("url", ["mysql://x:secret@host/db", "nonsense", "sqlite:/one", "sqlite://host/x"])
 def test_a_wrong_url_is_told_at_once_without_what_it_holds(url: str) -> None:
     """E3 U29"""
     with pytest.raises(ConfigurationError) as told:

@@ -56,13 +56,14 @@ class Bench:
         until: float,
         move_to: Callable[[float], None],
     ) -> list[Outcome]:
-        """Moves the clock from run_at to run_at, and at last to ``until``."""
+        """Moves the clock from run_at to run_at, and at last to ``until``. Raises TestModeError where the store goes by
+        another clock."""
         outcomes = self.drain(store, specs)
         while (coming := _next_run_at(inspecting, specs, store.now(), until)) is not None:
-            move_to(coming)
+            _move(store, move_to, coming)
             outcomes.extend(self.drain(store, specs))
         if store.now() < until:
-            move_to(until)
+            _move(store, move_to, until)
         return outcomes
 
     def close(self) -> None:
@@ -135,6 +136,15 @@ class ApplicationLog(QueueLog):
         told = " ".join(f"{name}={value!r}" for name, value in {"queue": self.queue, **fields}.items())
         write = getattr(logging.getLogger(_PACKAGE), level)
         write("%s %s", event, told, exc_info=error if isinstance(error, BaseException) else None)
+
+
+def _move(store: Store, move_to: Callable[[float], None], instant: float) -> None:
+    move_to(instant)
+    if store.now() < instant:
+        raise TestModeError(
+            "the store goes by its server's clock, which drain can't move: give the environment its URL rather than a "
+            "persister, or make the persister with clock="
+        )
 
 
 def _close_all(workers: dict[str, tuple[QueueSpec, Store, QueueWorker]]) -> None:
