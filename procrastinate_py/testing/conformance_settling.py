@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
-from ..core.lease import LeaseToken
 from ..core.lifecycle import Close, Complete, Release, Reschedule
 from ..core.task import TaskState
-from ..ports.persister import Inspecting
-from .conformance_exam import LEASE, QUEUE, TEXT, Cases, Exam, equal, expect, ids_of, race
-from .conformance_floor import STRANGE_TEXT
+from ..ports.persister import IncompleteSettle
+from .conformance_exam import LEASE, STRANGE_TEXT, Cases, Exam, equal, expect, ids_of
 
 SETTLING = Cases("leasing")
 
@@ -81,14 +78,13 @@ def _close(exam: Exam) -> None:
     exam.clock.tick(86_400 * 1000)
     equal("the claim much later", ids_of(exam.claim()), [])
     equal("what has lapsed", ids_of(exam.lapsed()), [])
-    equal("next_look_at", exam.persister.next_look_at(QUEUE), None)
+    equal("the next look", exam.looks_at(), None)
     equal("the open tasks", list(exam.rows()), [])
 
 
 @SETTLING("a closed task is kept, with what closed it")
 def _closed_is_kept(exam: Exam) -> None:
-    if not isinstance(exam.persister, Inspecting):
-        return
+    exam.needs_inspecting()
     for state in (TaskState.FAILED, TaskState.EXPIRED):
         task_id = exam.create()
         exam.settle((exam.claim_one().token, closed(exam, state, task="!last:Text {}")))
@@ -120,54 +116,32 @@ def _mixed(exam: Exam) -> None:
     equal("the open tasks", sorted(exam.rows()), sorted([ids[1], ids[3]]))
 
 
-@SETTLING("one call settles five hundred tasks from several claims")
+@SETTLING("one call settles a thousand tasks from several claims")
 def _large(exam: Exam) -> None:
-    for _ in range(500):
-        exam.create()
-    claims = [claim for _ in range(5) for claim in exam.claim(100)]
+    number = exam.sized(1000)
+    exam.create_all([exam.new() for _ in range(number)])
+    claims = [claim for _ in range(3) for claim in exam.claim(number // 2)]
+    equal("the number of claims", len(claims), number)
     equal("the lost tokens", exam.settle(*[(claim.token, Complete()) for claim in claims]), [])
     equal("the number of tasks left", len(exam.rows()), 0)
+
+
+@SETTLING("one call settles, and one extends, hundreds of tasks of which half are lost")
+def _half_lost(exam: Exam) -> None:
+    exam.create_all([exam.new() for _ in range(exam.sized(300))])
+    tokens = [claim.token for claim in exam.claim(10**6)]
+    lost, held = tokens[::2], tokens[1::2]
+    exam.settle(*[(token, Complete()) for token in lost])
+    expect(sorted(exam.extend(*tokens)) == sorted(lost), "extend didn't tell the lost tokens, and them only")
+    told = exam.settle(*[(token, rescheduled(exam, 77)) for token in tokens])
+    expect(sorted(told) == sorted(lost), "settle didn't tell the lost tokens, and them only")
+    equal("the run_at of the others", {row.run_at for row in exam.rows().values()}, {exam.start + 77})
+    equal("the number of the others", len(exam.rows()), len(held))
 
 
 @SETTLING("settling nothing loses nothing")
 def _nothing(exam: Exam) -> None:
     equal("the lost tokens", exam.settle(), [])
-
-
-@SETTLING("a settle that is repeated, since its reply was lost, writes nothing more and calls its tokens lost")
-def _repeated(exam: Exam) -> None:
-    exam.create()
-    token = exam.claim_one().token
-    exam.settle((token, rescheduled(exam, 0)))
-    equal("the lost tokens of the second call", exam.settle((token, closed(exam))), [token])
-    record = exam.claim_one().record
-    equal("attempts after the second call", record.attempts, 1)
-    exam.create(-1)
-    done = exam.claim_one().token
-    exam.settle((done, Complete()))
-    equal("the lost tokens after a completion", exam.settle((done, Complete())), [done])
-
-
-@SETTLING("a worker whose lease the reaper took over can't write")
-def _stale(exam: Exam) -> None:
-    exam.create()
-    stale = exam.claim_one(lease_for=1).token
-    exam.clock.tick(2)
-    (held,) = exam.lapsed()
-    for way in (Complete(), rescheduled(exam), closed(exam), Release()):
-        equal("the lost tokens of the stale worker", exam.settle((stale, way)), [stale])
-    equal("the lost tokens of the reaper", exam.settle((held.token, Release())), [])
-    equal("attempts", exam.claim_one().record.attempts, 0)
-
-
-@SETTLING("a worker whose task was released and claimed by another can't write")
-def _stale_after_release(exam: Exam) -> None:
-    exam.create()
-    stale = exam.claim_one("me").token
-    exam.settle((stale, Release()))
-    held = exam.claim_one("you").token
-    equal("the lost tokens", exam.settle((stale, Complete())), [stale])
-    equal("the lost tokens of the holder", exam.settle((held, Complete())), [])
 
 
 @SETTLING("a lapsed lease can still be settled while nobody has taken it over")
@@ -179,51 +153,6 @@ def _late(exam: Exam) -> None:
     equal("the tasks that are left", list(exam.rows()), [])
 
 
-@SETTLING("a token that was never given out writes nothing")
-def _forged(exam: Exam) -> None:
-    exam.create()
-    token = exam.claim_one().token
-    forged = LeaseToken(token.task_id, token.value + "x")
-    equal("the lost tokens", exam.settle((forged, Complete())), [forged])
-    equal("the lost tokens of the holder", exam.settle((token, Complete())), [])
-
-
-@SETTLING("a token belongs to its task: its value writes no other one")
-def _token_of_another(exam: Exam) -> None:
-    first, second = exam.create(), exam.create()
-    one, two = exam.claim_one().token, exam.claim_one().token
-    crossed = [LeaseToken(first, two.value), LeaseToken(second, one.value)]
-    equal("the lost tokens", sorted(exam.settle(*[(token, Complete()) for token in crossed])), sorted(crossed))
-    equal("the open tasks", sorted(exam.rows()), sorted([first, second]))
-
-
-@SETTLING("lost tokens among others don't keep the others from being written")
-def _some_lost(exam: Exam) -> None:
-    ids = [exam.create() for _ in range(4)]
-    claims = exam.claim()
-    lost = [claims[1].token, claims[2].token]
-    exam.settle((lost[0], Complete()), (lost[1], rescheduled(exam, 500)))
-    ways = (Complete(), Complete(), closed(exam), rescheduled(exam, 600, task=TEXT))
-    settlements = [(claim.token, way) for claim, way in zip(claims, ways, strict=True)]
-    equal("the lost tokens", sorted(exam.settle(*settlements)), sorted(lost))
-    rows = exam.rows()
-    equal("the open tasks", sorted(rows), sorted([ids[2], ids[3]]))
-    equal("run_at of the one that wasn't lost", rows[ids[3]].run_at, exam.start + 600)
-    equal("run_at of the one that was", rows[ids[2]].run_at, exam.start + 500)
-
-
-@SETTLING("of threads that settle the same token at the same time, one alone isn't told that it's lost")
-def _racing_settles(exam: Exam) -> None:
-    for way in (Complete(), rescheduled(exam), Release()):
-        exam.create(-1)
-        token = exam.claim_one().token
-        results = race(4, partial(exam.settle, (token, way)))
-        equal("the number of threads that wrote", results.count([]), 1)
-        exam.clock.tick(100)
-        for claim in exam.claim():
-            exam.settle((claim.token, Complete()))
-
-
 @SETTLING("the largest number of attempts and instants fit")
 def _large_numbers(exam: Exam) -> None:
     exam.create()
@@ -232,3 +161,73 @@ def _large_numbers(exam: Exam) -> None:
     row = next(iter(exam.rows().values()))
     equal("the row", (row.run_at, row.attempts, row.last_fail_at), (253_402_300_799, 10**6, 253_402_300_799))
     expect(exam.claim() == [], "a task of the year 9999 was claimed")
+
+
+@SETTLING("a task that is rescheduled into the past is due at once")
+def _into_the_past(exam: Exam) -> None:
+    task_id = exam.create()
+    exam.settle((exam.claim_one().token, rescheduled(exam, -100)))
+    equal("the claim", ids_of(exam.claim()), [task_id])
+
+
+@SETTLING("the texts of a failure come back whole, be they large or strange")
+def _texts_of_failures(exam: Exam) -> None:
+    text, error = "!a:B " + "\U0001f600x\u05d0\n" * 2**16, "Task failed: " + "\u00e9'\"\\\n" * 2**13
+    exam.create()
+    way = replace(rescheduled(exam, 0, task=text), last_error=error)
+    equal("the lost tokens", exam.settle((exam.claim_one().token, way)), [])
+    record = exam.claim_one().record
+    expect(record.task == text, "the task's text is another one, or cut")
+    expect(record.last_error == error, "last_error is another text, or cut")
+
+
+@SETTLING("a failure's text that looks like SQL, Lua, JSON or null is only text")
+def _hostile_errors(exam: Exam) -> None:
+    texts = ["null", "12", "'); DELETE FROM tasks; --", "]] redis.call('FLUSHALL') --", '{"a": [1]}', "\\u0000 \\0"]
+    exam.create_all([exam.new(n) for n in range(len(texts))])
+    exam.clock.tick(60)
+    claims = exam.claim()
+    ways = [replace(rescheduled(exam, 60 + n, task=text), last_error=text) for n, text in enumerate(texts)]
+    exam.settle(*[(claim.token, way) for claim, way in zip(claims, ways, strict=True)])
+    rows = [exam.rows()[claim.record.id] for claim in claims]
+    equal("the texts", [(row.last_error, row.task) for row in rows], [(text, text) for text in texts])
+
+
+@SETTLING("an outcome that can't be stored keeps no other one from being stored")
+def _unstorable(exam: Exam) -> None:
+    spoilt, done = exam.create(-2), exam.create(-1)
+    bad, good = exam.claim(2)
+    way = replace(rescheduled(exam), last_error="Task failed: \ud83d\0")
+    try:
+        lost = exam.settle((bad.token, way), (good.token, Complete()))
+    except IncompleteSettle as incomplete:
+        equal("the tokens that couldn't be written", list(incomplete.failures), [bad.token])
+        expect(done not in exam.rows(), "the outcome that could be stored wasn't")
+        equal("the lost tokens of another try", exam.settle((bad.token, rescheduled(exam))), [])
+    except Exception:
+        ways = [(bad.token, rescheduled(exam)), (good.token, Complete())]
+        equal("the lost tokens of another try", exam.settle(*ways), [])
+    else:
+        equal("the lost tokens", lost, [])
+        equal("the text that was stored", exam.row(spoilt).last_error, way.last_error)
+    equal("the open tasks", list(exam.rows()), [spoilt])
+
+
+@SETTLING("one call settles tasks of several queues")
+def _several_queues(exam: Exam) -> None:
+    exam.create(), exam.create(queue="other")
+    claims = [*exam.claim(), *exam.claim(queue="other")]
+    equal("the lost tokens", exam.settle(*[(claim.token, rescheduled(exam, 9)) for claim in claims]), [])
+    rows = [*exam.rows().values(), *exam.rows("other").values()]
+    equal("the run_at of both", [row.run_at for row in rows], [exam.start + 9] * 2)
+
+
+@SETTLING("settling leaves tasks alone that aren't named")
+def _only_named(exam: Exam) -> None:
+    exam.create_all([exam.new() for _ in range(4)])
+    claims = exam.claim(3, lease_for=10)
+    exam.settle((claims[0].token, Complete()), (claims[1].token, Release()))
+    equal("the next look", exam.looks_at(), 0.0)
+    exam.clock.tick(11)
+    equal("what lapsed", ids_of(exam.lapsed()), [claims[2].record.id])
+    equal("the number that can be claimed", len(exam.claim()), 2)
