@@ -36,6 +36,13 @@ from procrastinate_py.testing.clock import FakeClock
 from procrastinate_py.testing.conformance import ABILITIES, PersisterConformance
 from tests.servers import postgres, postgres_url
 
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def url() -> str:
+    return postgres_url()
+
 
 class TestPostgres(PersisterConformance):
     """G6: what it writes is there after it was opened anew."""
@@ -43,14 +50,12 @@ class TestPostgres(PersisterConformance):
     expects = ABILITIES
 
     @pytest.fixture(autouse=True)
-    def _server(self) -> Iterator[None]:
-        self.url = postgres_url()
-        self.prefixes = (f"exam{number}_" for number in itertools.count())
-        yield
+    def _database(self, url: str) -> None:
+        self.url = url
 
     def make_persister(self, clock: FakeClock) -> PostgresPersister:
         self.clock = clock
-        return PostgresPersister(self.url, clock=clock, prefix=next(self.prefixes))
+        return PostgresPersister(self.url, clock=clock, prefix=f"exam{next(NUMBERS)}_")
 
     def reopen(self, persister: PostgresPersister) -> PostgresPersister:
         persister.close()
@@ -69,20 +74,12 @@ def failed(last_error: str = "Task failed: no\n", attempts: int = 1) -> Reschedu
     return Reschedule(run_at=1, attempts=attempts, last_fail_at=1, last_error=last_error)
 
 
-@pytest.fixture(scope="module")
-def url() -> str:
-    return postgres_url()
-
-
 @pytest.fixture
 def store(url: str) -> Iterator[PostgresPersister]:
     """With tables of its own."""
     persister = PostgresPersister(url, prefix=f"t{next(NUMBERS)}_")
     yield persister
     persister.close()
-
-
-NUMBERS = itertools.count()
 
 
 @contextmanager
