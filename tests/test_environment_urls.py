@@ -173,7 +173,7 @@ def on_the_command_line(folder: Path, url: str, *arguments: str) -> subprocess.C
 
 
 def driver_is_there(kind: str) -> None:
-    pytest.importorskip({"postgres": "psycopg", "redis": "redis", "s3": "boto3"}[kind])
+    pytest.importorskip({"postgres": "psycopg", "redis": "redis", "s3": "botocore"}[kind])
 
 
 @pytest.mark.parametrize("kind", SERVERS)
