@@ -13,7 +13,7 @@ class Subscription:
 
     def __init__(self, session: Session, channel: bytes) -> None:
         # By the older protocol, in which a message is a reply like any other.
-        self._connection: Any = session.connection(protocol=2)
+        self._connection: Any = session.connection(2)
         try:
             self._connection.send_command("SUBSCRIBE", channel)
             self._connection.read_response()

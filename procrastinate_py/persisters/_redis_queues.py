@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from zlib import crc32
 
 from ..core.errors import PersisterError, PersisterUnavailableError
 from ._redis_rows import STRIDE, QueueKeys, keys_of
@@ -52,7 +53,9 @@ class Queues:
 
     def register(self, queue: str, own: int | None = None) -> int:
         """The queue's number in the registry: ``own``, the one that it has already, or a new one."""
-        words = (queue.encode(), b"" if own is None else own, STRIDE - 1)
+        name = queue.encode()
+        # By its name, so that it mostly gets the same one again where the registry alone is lost.
+        words = (name, b"" if own is None else own, STRIDE, crc32(name) % STRIDE)
         number = int(self._session().run("register", self.registry, words)[1])
         if number == -1:
             raise PersisterError(f"there are {STRIDE:,} queues under this prefix already: no more can be told apart")

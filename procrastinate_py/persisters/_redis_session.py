@@ -192,10 +192,10 @@ class Session:
         except Exception as error:
             raise self.translated(error) from None
 
-    def connection(self, **settings: Any) -> Any:
+    def connection(self, protocol: int) -> Any:
         """A new one, open, outside of those that are shared."""
         try:
-            made = self._maker(load_driver("redis", "redis"), **settings)()
+            made = self._maker(load_driver("redis", "redis"), protocol)()
             made.connect()
         except Exception as error:
             raise self.translated(error) from None
@@ -227,7 +227,7 @@ class Session:
             return self._transport
 
     def _open(self, redis: Any) -> Transport:
-        node = Node(redis, self._maker(redis), SystemClock().monotonic)
+        node = Node(redis, self._maker(redis, self.address.protocol), SystemClock().monotonic)
         try:
             is_cluster = check_server(node, self.address, silently=self._has_warned)
         except BaseException:
@@ -239,18 +239,17 @@ class Session:
         node.close()
         never = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
         major = int(redis.__version__.partition(".")[0])
-        retries = {"retry": never} if major >= 6 else {"cluster_error_retry_attempts": 1}
-        settings = {name: value for name, value in _settings(redis).items() if name != "retry"}
+        retries = {"retry": never} if major >= 6 else {"cluster_error_retry_attempts": 0}
+        settings = {name: value for name, value in _settings(redis, self.address.protocol).items() if name != "retry"}
         return Cluster(redis, self.address.driver_url, settings | retries)
 
-    def _maker(self, redis: Any, **settings: Any) -> Callable[[], Any]:
-        pool = redis.ConnectionPool.from_url(self.address.driver_url, **_settings(redis))
-        pool.connection_kwargs.update(settings)
+    def _maker(self, redis: Any, protocol: int) -> Callable[[], Any]:
+        pool = redis.ConnectionPool.from_url(self.address.driver_url, **_settings(redis, protocol))
         make: Callable[[], Any] = pool.make_connection
         return make
 
 
-def _settings(redis: Any) -> dict[str, Any]:
+def _settings(redis: Any, protocol: int) -> dict[str, Any]:
     """What the URL may overrule. By keepalive a dead peer is noticed within half a minute where nothing is sent."""
     import socket
 
@@ -263,5 +262,5 @@ def _settings(redis: Any) -> dict[str, Any]:
             getattr(socket, name): value for name, value in names.items() if hasattr(socket, name)
         },
         "retry": redis.retry.Retry(redis.backoff.NoBackoff(), 0),
-        "protocol": 2,
+        "protocol": protocol,
     }

@@ -13,7 +13,7 @@ DEFAULT_PREFIX = "procrastinate"
 _PREFIX = re.compile(r"[A-Za-z0-9_.\-]{1,100}")
 _SCHEMES = {"redis": "redis", "valkey": "redis", "rediss": "rediss"}
 _FORM = "redis://[[user]:password@]host[:6379][/0][?prefix=...]"
-_INTS = ("db", "health_check_interval", "protocol")
+_INTS = ("db", "health_check_interval")
 _SECONDS = ("socket_timeout", "socket_connect_timeout")
 _TEXTS = ("username", "password", "client_name")
 _TLS = ("ssl_ca_certs", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile")
@@ -29,6 +29,7 @@ class RedisAddress:
     driver_url: str
     prefix: str
     cluster: bool | None
+    protocol: int
     secrets: tuple[str, ...]
     shown: str
 
@@ -47,18 +48,25 @@ def address_of(url: str, prefix: str | None = None) -> RedisAddress:
     cluster = options.pop("cluster", None)
     if cluster is not None and cluster.lower() not in _TRUTH:
         raise ConfigurationError("cluster= of a Redis URL must be true or false")
+    protocol = options.pop("protocol", "2")
+    if protocol not in ("2", "3"):
+        raise ConfigurationError("protocol= of a Redis URL must be 2 or 3")
     _check(options, tls=scheme.lower() == "rediss")
     return RedisAddress(
         driver_url=f"{head}?{urlencode(options)}" if options else head,
-        prefix=checked_prefix(prefix or told_prefix or DEFAULT_PREFIX),
+        prefix=checked_prefix(told_prefix if prefix is None else prefix),
         cluster=None if cluster is None else _TRUTH[cluster.lower()],
+        protocol=int(protocol),
         secrets=secrets_of(url),
         shown=shown_url(f"{scheme}://{rest.partition('?')[0]}"),
     )
 
 
 def checked_prefix(prefix: object) -> str:
-    """Raises ConfigurationError for one that could be mistaken for another's, or part a queue's keys."""
+    """The default for None. Raises ConfigurationError for one that could be mistaken for another's, or part a queue's
+    keys."""
+    if prefix is None:
+        return DEFAULT_PREFIX
     if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
         raise ConfigurationError("prefix= must be 1 to 100 of the characters A-Z a-z 0-9 _ . -")
     return prefix
@@ -90,7 +98,7 @@ def _malformed() -> ConfigurationError:
 def _check(options: dict[str, str], *, tls: bool) -> None:
     for name, value in options.items():
         if name not in _OPTIONS:
-            known = ", ".join(("prefix", "cluster", *_OPTIONS))
+            known = ", ".join(("prefix", "cluster", "protocol", *_OPTIONS))
             raise ConfigurationError(f"a Redis URL has no option {name[:40]!r}; there are {known}")
         if not tls and name in (*_TLS, *_TLS_SECRETS):
             raise ConfigurationError(f"{name}= is for rediss:// URLs")
