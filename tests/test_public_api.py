@@ -24,7 +24,9 @@ NAMES = {
         UnknownQueueError UnknownTaskError UnstorableError UnsupportedByPersisterError UntrustedTaskError
         WorkerDiedError setup test_mode
     """,
-    "procrastinate_py.persisters": "MemoryPersister RedisPersister SQLitePersister open_persister",
+    "procrastinate_py.persisters": """
+        MemoryPersister PostgresPersister RedisPersister S3Persister SQLitePersister open_persister
+    """,
     "procrastinate_py.testing": "FakeClock PersisterConformance have_task",
 }
 

@@ -28,7 +28,7 @@ class _Queue:
 
 
 class MemoryPersister:
-    """Keeps tasks in memory, for one process: tests, and trying things out. Every ability; any thread."""
+    """Keeps tasks in memory, for one process: tests, and trying things out. Every ability but joining; any thread."""
 
     is_shareable = False
     """Whether several processes can work on the same tasks through it."""
