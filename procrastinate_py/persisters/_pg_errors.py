@@ -18,7 +18,6 @@ _WORDS = {
     "40P01": "the call ran into another one",
     "42501": "this role lacks a right that it needs",
     "53100": "its disk is full",
-    "53300": "it has no connection left for this role",
     "57014": "the call took too long",
     "57P01": "it is being shut down",
 }
