@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -137,15 +138,15 @@ def test_tasks_are_gone_when_it_is_rolled_back(store: PostgresPersister, caller:
 
 
 def test_tasks_and_the_callers_own_rows_live_and_die_together(store: PostgresPersister, caller: Caller) -> None:
-    caller.run("CREATE TABLE IF NOT EXISTS orders (n int)")
+    caller.run("CREATE TABLE IF NOT EXISTS orders_of_callers (n int)")
     caller.commit()
-    caller.run("INSERT INTO orders VALUES (1)")
+    caller.run("INSERT INTO orders_of_callers VALUES (1)")
     store.create_in(caller.connection, [new()])
     caller.rollback()
-    caller.run("INSERT INTO orders VALUES (2)")
+    caller.run("INSERT INTO orders_of_callers VALUES (2)")
     store.create_in(caller.connection, [new()])
     caller.commit()
-    rows = store._session().call(b"DELETE FROM orders RETURNING n", {})
+    rows = store._session().call(b"DELETE FROM orders_of_callers RETURNING n", {})
     assert rows == [(2,)]
     assert len(store.read_tasks("q")) == 1
 
@@ -363,3 +364,25 @@ def test_a_django_connection_takes_part(url: str, driver: str) -> None:
     with closing(PostgresPersister(url)) as store:
         for row in store.read_tasks("django"):
             store.delete_task(row["id"])
+
+
+def test_the_example_in_the_docs_stores_order_and_task_together_or_not_at_all(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/operations.md"""
+    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    example = text.split("<!-- example: orders.py, saved -->\n```python\n")[1].split("```")[0]
+    monkeypatch.setenv("DATABASE_URL", url)
+    monkeypatch.chdir(tmp_path)
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute("CREATE TABLE orders (number int PRIMARY KEY)")
+        module: dict[str, Any] = {"__name__": "orders"}
+        exec(compile(example, "orders.py", "exec"), module)
+        module["place_order"](7)
+        with pytest.raises(sqlalchemy.exc.IntegrityError):
+            module["place_order"](7)
+        assert raw.execute("SELECT number FROM orders").fetchall() == [(7,)]
+        raw.execute("DROP TABLE orders")
+    assert [record.queue for record in module["env"].tasks()] == ["mail"]
+    module["env"].stop()
+    module["engine"].dispose()
