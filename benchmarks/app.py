@@ -64,8 +64,13 @@ def sqlite_store() -> SQLitePersister:
     return store
 
 
+def url_of(store: str) -> str:
+    """A server's is told by whoever started it."""
+    return sqlite_url() if store == "sqlite" else os.environ["BENCH_URL"]
+
+
 def environment(store: str, queues: int = 1) -> Environment:
-    persister = own_table if store == "floor" else sqlite_url()
+    persister = own_table if store == "floor" else url_of(store)
     env = Environment(persister, log_dir=str(FOLDER / "log"), trust=["app", "__main__"])
     for number in range(queues):
         env.define_queue("bench" if number == 0 else f"bench-{number}", max_tasks=10)

@@ -1,6 +1,6 @@
 """make bench: runs what is asked for (all by default), prints a table, writes benchmarks/out/latest.json.
 
-python benchmarks/run.py [--quick] [--runs 3] [p1 p6 p8 p9 p10 p12]
+python benchmarks/run.py [--quick] [--runs 3] [p1 p2 p6 p7 p8 p9 p10 p12]
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -101,6 +102,144 @@ def p1(effort: Effort) -> list[Figure]:
             f"drain of {effort.tasks:,} no-ops, {'SQLite' if store == 'sqlite' else 'floor persister on an own table'}"
         )
         figures.append(Figure(id="P1", what=what, value=value, unit="tasks/s", reach=reach, runs=runs))
+    return figures
+
+
+def delayed_one_by_one(store: str, count: int) -> float:
+    """Tasks a second, by one caller."""
+    import app
+
+    env = app.environment(store)
+    env.delay("bench", task=app.Noop(-1), run_at=timedelta(days=1))
+    began = time.perf_counter()
+    for number in range(count):
+        env.delay("bench", task=app.Noop(number), run_at=timedelta(days=1))
+    rate = count / (time.perf_counter() - began)
+    env.stop()
+    return rate
+
+
+def delayed_together(store: str, count: int) -> float:
+    """Tasks a second, by one call."""
+    import app
+
+    env = app.environment(store)
+    tasks = [("bench", app.Noop(number), {"run_at": timedelta(days=1)}) for number in range(count)]
+    began = time.perf_counter()
+    env.delay_many(tasks)
+    rate = count / (time.perf_counter() - began)
+    env.stop()
+    return rate
+
+
+def p2(effort: Effort) -> list[Figure]:
+    """PostgreSQL as it comes, fsync and all; a database of its own for each run."""
+    from tests.servers import own_postgres
+
+    figures = []
+    with own_postgres(shared_buffers="256MB") as server:
+
+        def measured(name: str, what: str, unit: str, reach: str, once: Callable[[Path], float]) -> None:
+            def on_new_database(folder: Path) -> float:
+                os.environ["BENCH_URL"] = server.new_database()
+                return once(folder)
+
+            value, runs = median_of(effort.runs, in_fresh_folder(on_new_database))
+            figures.append(Figure(id=name, what=f"{what}, PostgreSQL", value=value, unit=unit, reach=reach, runs=runs))
+
+        count, rate = effort.tasks, "tasks/s"
+        drain = partial(drain_rate, store="postgres", count=count)
+        measured("P2", f"drain of {count:,} no-ops", rate, ">= 9,000", drain)
+        measured("P4", "delay one by one", rate, ">= 1,728", lambda _: delayed_one_by_one("postgres", count // 5))
+        measured("P5", f"delay_many of {count:,}", rate, "> 23,136", lambda _: delayed_together("postgres", count))
+        waits: list[list[float]] = []
+        pickup = partial(median_pickup, "postgres", effort.sends, waits)
+        measured("P6", "call of delay to run, p50", "ms", "< 5", pickup)
+        p99s = tuple(one[int(len(one) * 0.99) - 1] for one in waits)
+        what = "call of delay to run, p99, PostgreSQL"
+        figures.append(Figure(id="P6", what=what, value=statistics.median(p99s), unit="ms", reach="< 10", runs=p99s))
+    return figures
+
+
+def scheduled_backlog(store: str, filled: Filled) -> None:
+    import app
+
+    from procrastinate_py.core.task import NewTask
+    from procrastinate_py.persisters import open_persister
+
+    os.environ["BENCH_URL"] = filled.url
+    app.FOLDER = filled.folder
+    persister = open_persister(app.url_of(store))
+    next_year = int(time.time()) + 365 * 86_400
+    for start in range(0, filled.backlog, 50_000):
+        moments = range(next_year + start, next_year + min(start + 50_000, filled.backlog))
+        persister.create_many(
+            [
+                NewTask(queue="bench", run_at=at, initial_run_at=at, expire_at=None, task="!app:Noop {}")
+                for at in moments
+            ]
+        )
+    persister.close()
+
+
+@dataclass(slots=True)
+class Filled:
+    """A store with so many tasks of next year in it, and what was measured beside them."""
+
+    folder: Path
+    backlog: int
+    url: str
+    rates: list[float] = field(default_factory=list)
+    memory: float = 0.0
+
+    def measure(self, store: str, count: int) -> None:
+        """A drain, and the worker's memory after it."""
+        import app
+        from measure import Lines, application, pss_mib
+
+        os.environ |= {"BENCH_FOLDER": str(self.folder), "BENCH_URL": self.url}
+        app.FOLDER = self.folder
+        (self.folder / "lines").unlink(missing_ok=True)
+        env = app.environment(store)
+        env.delay_many([("bench", app.Noop(number), {}) for number in range(count)])
+        env.stop()
+        lines = Lines(self.folder)
+        with application(self.folder, store) as (_, pids):
+            lines.wait_for(count)
+            self.memory = max(map(pss_mib, pids))
+        lines.close()
+        moments = sorted(at for _, at in lines.runs)
+        self.rates.append((len(moments) - 1) / (moments[-1] - moments[0]))
+
+
+def p7(effort: Effort) -> list[Figure]:
+    """By turns, beside a backlog and beside none, so that whatever else the machine does falls on both."""
+    from tests.servers import own_postgres
+
+    figures = []
+    with own_postgres(shared_buffers="256MB") as server, tempfile.TemporaryDirectory(prefix="bench-") as name:
+        for store in ("sqlite", "postgres"):
+            both = []
+            for backlog in (0, effort.tasks * 100):
+                folder = Path(name) / f"{store}-{backlog}"
+                folder.mkdir()
+                both.append(Filled(folder, backlog, server.new_database()))
+                scheduled_backlog(store, both[-1])
+                # The server's own cleaning up after a million inserts isn't what is measured.
+                server.run("VACUUM ANALYZE", both[-1].url.rpartition("/")[2])
+                server.run("CHECKPOINT")
+            for _ in range(effort.runs * 2):
+                for filled in both:
+                    filled.measure(store, effort.tasks)
+            for filled in both:
+                what = f"drain of {effort.tasks:,} beside {filled.backlog:,} scheduled, {store}"
+                rates = tuple(filled.rates)
+                figures.append(Figure(id="P7", what=what, value=statistics.median(rates), unit="tasks/s", runs=rates))
+            ratio = figures[-1].value / figures[-2].value
+            what = f"drain beside the backlog against without, {store}"
+            figures.append(Figure(id="P7", what=what, value=ratio, unit="ratio", reach=">= 0.9"))
+            more = both[1].memory - both[0].memory
+            figures.append(Figure(id="P7", what=f"the worker's memory, more by, {store}", value=more, unit="MiB"))
     return figures
 
 
@@ -231,7 +370,7 @@ def p12(effort: Effort) -> list[Figure]:
     ]
 
 
-PARTS = {"p1": p1, "p6": p6, "p8": p8, "p9": p9, "p10": p10, "p12": p12}
+PARTS = {"p1": p1, "p2": p2, "p6": p6, "p7": p7, "p8": p8, "p9": p9, "p10": p10, "p12": p12}
 
 
 def table(figures: list[Figure]) -> str:
