@@ -10,12 +10,12 @@ from ..core.errors import PersisterError
 from ..core.lease import Lease, LeaseToken
 from ..core.lifecycle import Close, Complete, Release, Reschedule, Transition
 from ..core.task import ATTRIBUTES, Claim, NewTask, TaskRecord, TaskState, state_of
+from . import _values
 from ._pg_sql import COMPLETE, RELEASE, REWRITE
 
 _ESCAPE = re.compile(r"\\(.)", re.S)
 _TOKEN = re.compile("[0-9a-f]+")
 _NO_TASK = 0
-_TEXTS = ("queue", "task")
 
 
 def stored_queue(queue: str) -> str:
@@ -34,30 +34,13 @@ def most(limit: int) -> int:
 
 def check_values(values: Iterable[object]) -> None:
     """Raises PersisterError for what PostgreSQL couldn't keep."""
-    for value in values:
-        if isinstance(value, str):
-            _check_text(value)
-        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise PersisterError("a number is too large for PostgreSQL, which keeps whole numbers of 64 bits here")
-
-
-def _check_text(text: str) -> None:
-    if "\0" in text:
-        raise PersisterError("a text with a NUL character can't be stored in PostgreSQL: escape it")
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise PersisterError(f"a text can't be stored as UTF-8: {error.reason} at {error.start}") from None
+    _values.check_values(values, may_hold_nul=False)
 
 
 def new_row(task: NewTask) -> dict[str, Any]:
     """What is stored of it. Raises PersisterError where PostgreSQL couldn't keep a value."""
+    _values.check_kinds(task)
     row = task.as_mapping()
-    for name, value in row.items():
-        if not isinstance(value, str if name in _TEXTS else int | None):
-            wanted = "text" if name in _TEXTS else "an int"
-            raise PersisterError(f"{name} of a new task must be {wanted}, not a {type(value).__name__}")
     row["queue"] = stored_queue(task.queue)
     check_values(row.values())
     return row
@@ -105,7 +88,7 @@ def settlement_rows(
     failures: dict[LeaseToken, BaseException] = {}
     for token, transition in settlements:
         try:
-            rows[token] = settlement_row(transition)
+            rows.setdefault(token, settlement_row(transition))
         except PersisterError as error:
             failures[token] = error
     return rows, failures

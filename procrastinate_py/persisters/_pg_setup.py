@@ -103,8 +103,7 @@ def _migrated(connection: Connection, schema: str, prefix: str) -> tuple[int, st
     for number in range(version + 1, SCHEMA_VERSION + 1):
         connection.execute(_script(number).format_map(names).encode())
     if version == 0:
-        insert = f"INSERT INTO {names['about']} (version, store_id) VALUES (%(version)s, %(store_id)s)"
-        connection.execute(insert.encode(), {"version": SCHEMA_VERSION, "store_id": store_id})
+        connection.execute(f"INSERT INTO {names['about']} VALUES ({SCHEMA_VERSION}, '{store_id}')".encode())
     else:
         connection.execute(f"UPDATE {names['about']} SET version = {SCHEMA_VERSION}".encode())
     connection.execute("COMMIT")

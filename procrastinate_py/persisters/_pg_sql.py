@@ -150,8 +150,9 @@ class Statements:
     def __init__(self, schema: str, prefix: str, store_id: str) -> None:
         self._name = f"{schema}.{prefix}"
         self.store_id = store_id
-        self.names = names_of(schema, prefix)
-        self._texts = {name: text.format_map(self.names).encode() for name, text in _TEXTS.items()}
+        # A percent sign, which a schema that was found may have, stands for a parameter otherwise.
+        self._names = {name: quoted.replace("%", "%%") for name, quoted in names_of(schema, prefix).items()}
+        self._texts = {name: text.format_map(self._names).encode() for name, text in _TEXTS.items()}
 
     def __getitem__(self, name: str) -> bytes:
         return self._texts[name]
@@ -166,10 +167,10 @@ class Statements:
         """What isn't None is a condition. Where there's a tag, too much may be found."""
         where = _conditions(queue, state)
         where += ["id > %(after)s"] * (after is not None) + [_TAG] * (tag is not None)
-        return _filled(SELECT, self.names, where)
+        return _filled(SELECT, self._names, where)
 
     def counting(self, *, queue: object, state: TaskState | None) -> bytes:
-        return _filled(COUNT, self.names, _conditions(queue, state))
+        return _filled(COUNT, self._names, _conditions(queue, state))
 
 
 def _conditions(queue: object, state: TaskState | None) -> list[str]:

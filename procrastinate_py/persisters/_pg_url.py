@@ -16,6 +16,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$-]*")
 def split_options(url: str) -> tuple[str, dict[str, str]]:
     """The URL as libpq takes it, and our own options, ``schema`` and ``prefix``, which it doesn't know."""
     head, question, query = url.partition("?")
+    scheme, separator, address = head.partition("://")
+    head = scheme.lower() + separator + address
     ours: dict[str, str] = {}
     theirs = []
     for option in query.split("&") if question else ():

@@ -11,15 +11,14 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..core.errors import PersisterError
 from ..core.lease import Lease, LeaseToken
 from ..core.lifecycle import Close, Reschedule
 from ..core.task import ATTRIBUTES, Claim, NewTask, TaskRecord, TaskState
+from ._values import check_kinds, check_values
 
 _ROWS_PER_STATEMENT = 1000
 
 _NEW = ("queue", "run_at", "initial_run_at", "expire_at", "task")
-_TEXTS = ("queue", "task")
 _COLUMNS = (*ATTRIBUTES, "closed_as", "closed_at", "lease_owner", "lease_expires_at")
 _CLAIMED = tuple(name for name in ATTRIBUTES if name != "queue")
 
@@ -98,19 +97,14 @@ def rewriting(token: LeaseToken, transition: Reschedule | Close) -> tuple[Any, .
         transition.state.value if isinstance(transition, Close) else None,
         transition.last_fail_at if closing else None,
     )
-    check_values(row)
-    if "\0" in transition.last_error or "\0" in (transition.task or ""):
-        raise PersisterError("a text with a NUL character can't be written: escape it")
+    check_values(row, may_hold_nul=False)
     return row
 
 
 def new_row(task: NewTask) -> tuple[Any, ...]:
     """The parameters of INSERT_ONE. Raises PersisterError where SQLite couldn't keep a value."""
+    check_kinds(task)
     row = (task.queue, task.run_at, task.initial_run_at, task.expire_at, task.task)
-    for name, value in zip(_NEW, row, strict=True):
-        if not isinstance(value, str if name in _TEXTS else int | None):
-            wanted = "text" if name in _TEXTS else "an int"
-            raise PersisterError(f"{name} of a new task must be {wanted}, not a {type(value).__name__}")
     check_values(row)
     return row
 
@@ -134,23 +128,6 @@ def _insert_some(raw: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> Sequ
     last = int(raw.execute(INSERT_MANY, (text,)).lastrowid or 0)
     # Ids of one transaction follow each other: they're never used twice, and nobody else can write meanwhile.
     return range(last - len(rows) + 1, last + 1)
-
-
-def check_values(values: Iterable[object]) -> None:
-    """Raises PersisterError for an int beyond 64 bits and for text that has no UTF-8."""
-    for value in values:
-        if isinstance(value, str):
-            if not value.isascii():
-                _check_text(value)
-        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise PersisterError("a number is too large for SQLite, which keeps whole numbers of 64 bits")
-
-
-def _check_text(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise PersisterError(f"a text can't be stored as UTF-8: {error.reason} at {error.start}") from None
 
 
 def claims_of(text: str, queue: str, lease: Lease, token: str, now: float) -> list[Claim]:

@@ -111,7 +111,7 @@ def test_schema_and_prefix_are_ours_and_the_rest_is_libpqs() -> None:
         "postgres://h1,h2:5433/db?sslmode=disable&target_session_attrs=read-write",
         {"schema": "a$", "prefix": ""},
     )
-    assert split_options("postgresql:///db") == ("postgresql:///db", {})
+    assert split_options("PostgreSQL:///Db") == ("postgresql:///Db", {})
 
 
 @pytest.mark.parametrize("name", ["", "1a", "a b", 'a"b', "a;drop", "a\0", "pg_a", "a" * 64, "\u00e9"])
@@ -212,6 +212,22 @@ def test_a_schema_that_is_named_and_one_that_search_path_finds_are_one_store(url
     listener.close()
     named.close()
     found.close()
+
+
+def test_a_search_path_may_lead_to_a_schema_of_any_name(url: str, store: PostgresPersister) -> None:
+    """G8"""
+    name = 'an "odd" %s {name}'
+    with admin(url) as raw:
+        raw.execute(psycopg.sql.SQL("CREATE SCHEMA {}").format(psycopg.sql.Identifier(name)))
+        raw.execute("CREATE ROLE odd LOGIN SUPERUSER")
+        raw.execute(psycopg.sql.SQL("ALTER ROLE odd SET search_path = {}").format(psycopg.sql.Identifier(name)))
+    with closing(PostgresPersister(url.replace("tester@", "odd@"))) as odd, closing(odd.listen("q")) as listener:
+        odd.create_many([new()])
+        assert select.select([listener], [], [], 30)[0]
+        assert len(odd.claim("q", "me", 1, 30.0)) == len(odd.select()) == len(odd.count()) == 1
+    with admin(url) as raw:
+        rows = raw.execute("SELECT count(*) FROM pg_tables WHERE schemaname = %s", (name,)).fetchone()
+    assert rows == (2,)
 
 
 RACE = """
