@@ -9,6 +9,7 @@ _VALUES = ("22", "23", "54")
 """Classes of SQLSTATE that tell of a value, not of the server: bad data, a broken constraint, too much of something."""
 _GONE = ("42P01", "42703", "3F000", "0A000")
 """The tables, or the schema, aren't as they were: dropped, or changed by a newer version."""
+_ANOTHERS_SESSION = ("26000", "42P05")
 
 _WORDS = {
     "25P02": "the caller's transaction has failed: nothing can be stored in it before it's rolled back",
@@ -35,6 +36,11 @@ def is_about_a_value(error: BaseException) -> bool:
 
 def is_about_tables(error: BaseException) -> bool:
     return code_of(error) in _GONE
+
+
+def is_about_sessions(error: BaseException) -> bool:
+    """Whether what was prepared in a session isn't there, or is there before it was: a pooler must be between."""
+    return code_of(error) in _ANOTHERS_SESSION
 
 
 def translated(error: BaseException, where: str, secrets: tuple[str, ...]) -> PersisterError:

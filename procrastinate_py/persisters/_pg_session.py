@@ -13,7 +13,7 @@ import psycopg
 
 from ..core.errors import PersisterError, PersisterUnavailableError
 from ._pg_connection import QUICK, Connection, connect
-from ._pg_errors import is_about_a_value, is_about_tables, translated
+from ._pg_errors import is_about_a_value, is_about_sessions, is_about_tables, translated
 from ._pg_setup import Place, look_at, prepared_statements_for
 from ._pg_sql import Statements
 
@@ -58,11 +58,10 @@ class Session:
     @property
     def statements(self) -> Statements:
         """Raises PersisterError where the tables can't be found or made, or the server not be reached."""
-        if self._statements is None:
+        while (statements := self._statements) is None:
             with self.connection():
                 pass  # looked at, and with it the tables
-        assert self._statements is not None
-        return self._statements
+        return statements
 
     def call(self, statement: bytes, values: Mapping[str, Any], patience: float = QUICK) -> list[Any]:
         """The rows of one statement, which is a transaction by itself. Raises PersisterError."""
@@ -118,6 +117,8 @@ class Session:
         except (psycopg.Error, UnicodeError, OverflowError) as error:
             if is_about_tables(error):
                 self._statements = None
+            if is_about_sessions(error):
+                self.is_pooled = True
             raise self.translated(error) from None  # its own text may quote a password
 
     def _taken(self) -> Connection:
@@ -136,7 +137,7 @@ class Session:
     def _opened(self) -> Connection:
         connection = connect(self._target.url)
         try:
-            self.is_pooled = look_at(connection)
+            self.is_pooled = look_at(connection, is_pooled=self.is_pooled)
             if self._statements is None:
                 self._set_up(connection)
         except PersisterUnavailableError as error:

@@ -26,8 +26,9 @@ class Place:
     prefix: str
 
 
-def look_at(connection: Connection) -> bool:
-    """Whether a pooler is between: then nothing that lives in a session can be used, and nothing is set for it.
+def look_at(connection: Connection, *, is_pooled: bool) -> bool:
+    """Whether a pooler is between, as it is where ``is_pooled`` is known already: then nothing that lives in a session
+    can be used, and nothing is set for it.
 
     Raises PersisterUnavailableError for a standby, which can't be written.
     """
@@ -39,7 +40,7 @@ def look_at(connection: Connection) -> bool:
             "it is a standby, which can't be written: name all hosts in the URL, with target_session_attrs=read-write"
         )
     # A pooler tells its clients a number of its own, for cancelling.
-    is_pooled = bool(pid != connection.pgconn.backend_pid)
+    is_pooled = is_pooled or pid != connection.pgconn.backend_pid
     if is_pooled:
         connection.prepare_threshold = None
     else:

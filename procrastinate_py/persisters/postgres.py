@@ -143,9 +143,11 @@ class PostgresPersister:
             insert = functools.partial(_inserted, session.statements, connection)
             if len(rows) <= _ROWS_PER_STATEMENT:
                 return insert(rows)
-            with connection.transaction():
-                starts = range(0, len(rows), _ROWS_PER_STATEMENT)
-                return [task_id for start in starts for task_id in insert(rows[start : start + _ROWS_PER_STATEMENT])]
+            connection.execute("BEGIN")
+            starts = range(0, len(rows), _ROWS_PER_STATEMENT)
+            ids = [task_id for start in starts for task_id in insert(rows[start : start + _ROWS_PER_STATEMENT])]
+            connection.execute("COMMIT")
+            return ids
 
     def create_in(self, connection: Any, tasks: Sequence[NewTask]) -> list[int]:
         """``connection``: psycopg's (or psycopg2's), an SQLAlchemy Connection or Session, or a Django connection, to

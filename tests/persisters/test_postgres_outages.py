@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import select
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -336,3 +340,59 @@ def test_nothing_is_left_behind_in_the_poolers_sessions(
         for setting in ("plan_cache_mode", "default_transaction_isolation"):
             assert other.execute(f"SHOW {setting}").fetchone() == admin.execute(f"SHOW {setting}").fetchone()
         assert other.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
+
+
+def test_a_pooler_that_hides_is_known_by_what_it_breaks(store: PostgresPersister) -> None:
+    """One failed call, and nothing is prepared any more."""
+    store.create_many([new()])
+    store.find(1)
+    with store._session().connection() as connection:
+        # As if the next transaction came to another session. Said plainly, the driver would see it.
+        connection.execute("DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$")
+    with pytest.raises(PersisterUnavailableError, match="prepared statement"):
+        store.find(1)
+    for _ in range(3):
+        store.find(1)
+    with store._session().connection() as connection:
+        assert connection.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
+    with pytest.raises(NoWakeUpsError):
+        store.listen("q")
+
+
+WORKED = """
+    import pathlib
+    import sys
+    import threading
+    from procrastinate_py import Environment
+
+    class Touch:
+        def __init__(self, path):
+            self.path = path
+
+        def run(self):
+            pathlib.Path(self.path).touch()
+
+    env = Environment(sys.argv[1], log_dir=sys.argv[2])
+    env.define_queue("email", update_period=0.1)
+    with env:
+        for name in ("one", "two"):
+            path = pathlib.Path(sys.argv[2], name)
+            env.delay("email", task=Touch(str(path)))
+            for _ in range(6000):
+                if path.exists():
+                    break
+                threading.Event().wait(0.01)
+            else:
+                sys.exit("it never ran")
+"""
+
+
+def test_behind_a_pooler_a_queue_is_worked_by_looking_and_its_log_says_so_once(pooled_url: str, tmp_path: Path) -> None:
+    """E17, G7"""
+    command = [sys.executable, "-c", textwrap.dedent(WORKED), pooled_url, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    log = (tmp_path / "email-queue-worker.log").read_text()
+    assert log.count("no_wake_ups") == 1
+    assert "every update_period" in log
+    assert "store_unavailable" not in log
