@@ -38,6 +38,7 @@ class Connection(psycopg.Connection[TupleRow]):
     """In autocommit: each statement is a transaction by itself, unless one is begun."""
 
     patience = QUICK
+    idle_since = 0.0
 
     def wait(self, gen: PQGen[T], interval: float = 0.0, timeout: float | None = None) -> T:
         """As psycopg's own, but it gives up where the server says nothing for too long. Raises OperationalError."""

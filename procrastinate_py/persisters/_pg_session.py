@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 
 from ..core.errors import PersisterError, PersisterUnavailableError
+from ..ports.clock import SystemClock
 from ._pg_connection import QUICK, Connection, connect
 from ._pg_errors import is_about_a_value, is_about_sessions, is_about_tables, translated
 from ._pg_setup import Place, look_at, prepared_statements_for
@@ -21,6 +22,8 @@ MOST_CONNECTIONS = 10
 """At the same time, for calls: as many threads may call, and further ones wait."""
 LONGEST_WAIT = 10.0
 """Seconds that a call waits for one of them."""
+KEPT_FOR = 60.0
+"""Seconds that those which many threads needed are kept when they aren't needed any more; one is kept for good."""
 
 _abandoned: list[object] = []
 """Connections that are neither used nor closed any more, but kept: the garbage collector would close them."""
@@ -52,6 +55,7 @@ class Session:
         self._setting_up = threading.Lock()
         self._statements: Statements | None = None
         self._is_closed = False
+        self._monotonic = SystemClock().monotonic
         self.is_pooled = False
         """Whether a pooler was found to be between."""
 
@@ -119,25 +123,26 @@ class Session:
                 self._statements = None
             if is_about_sessions(error):
                 self.is_pooled = True
+                self._close_idle()
             raise self.translated(error) from None  # its own text may quote a password
 
     def _taken(self) -> Connection:
-        while True:
-            try:
+        while self._idle:
+            with contextlib.suppress(IndexError):  # another thread took the last one meanwhile
                 connection = self._idle.pop()
-            except IndexError:
-                return self._opened()
-            if not connection.is_stale:
-                break
-            connection.close()
-        if self._statements is None:
-            self._set_up(connection)
-        return connection
+                if not connection.is_stale:
+                    return self._ready(connection)
+                connection.close()
+        return self._opened()
 
     def _opened(self) -> Connection:
-        connection = connect(self._target.url)
+        return self._ready(connect(self._target.url), is_new=True)
+
+    def _ready(self, connection: Connection, *, is_new: bool = False) -> Connection:
+        """Closed, where it can't be made ready."""
         try:
-            self.is_pooled = look_at(connection, is_pooled=self.is_pooled)
+            if is_new:
+                self.is_pooled = look_at(connection, is_pooled=self.is_pooled)
             if self._statements is None:
                 self._set_up(connection)
         except PersisterUnavailableError as error:
@@ -162,9 +167,13 @@ class Session:
             self._close_idle()  # the server is likely gone for them too
 
     def _give_back(self, connection: Connection) -> None:
+        connection.idle_since = now = self._monotonic()
         self._idle.append(connection)
         if self._is_closed:
             self._close_idle()
+        elif len(self._idle) > 1 and now - self._idle[0].idle_since > KEPT_FOR:
+            with contextlib.suppress(IndexError):  # another thread took it meanwhile
+                self._idle.pop(0).close()
 
     def _close_idle(self) -> None:
         while self._idle:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 
 from ..core.task import ATTRIBUTES, TaskState
@@ -143,6 +144,8 @@ COUNT = f"SELECT queue, {_STATE}, count(*) FROM {{tasks}} {{where}} GROUP BY 1, 
 # Tells a plainly written tag that is another one. What is written in another way is for Python to read.
 _TAG = "coalesce(substring(task from '^!([A-Za-z0-9_.:-]+)(?:[ \\t\\r\\n]|$)') = %(tag)s, true)"
 
+_UNREADABLE = re.compile(r"[^A-Za-z0-9]")
+
 
 class Statements:
     """All of them, for one store's tables."""
@@ -159,9 +162,8 @@ class Statements:
 
     def channel(self, queue: str) -> str:
         """Where wake-ups for the queue are sent. That two queues share one isn't likely, and would do no harm."""
-        full = f"{self._name}{queue}".encode("utf-8", "surrogatepass")
-        readable = "".join(char if char.isascii() and char.isalnum() else "_" for char in f"{self._name}{queue}"[:50])
-        return f"{readable}-{zlib.crc32(full):08x}"
+        full = f"{self._name}{queue}"
+        return f"{_UNREADABLE.sub('_', full[:50])}-{zlib.crc32(full.encode('utf-8', 'surrogatepass')):08x}"
 
     def selecting(self, *, queue: object, state: TaskState | None, tag: object, after: object) -> bytes:
         """What isn't None is a condition. Where there's a tag, too much may be found."""

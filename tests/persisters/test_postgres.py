@@ -562,6 +562,21 @@ def test_a_call_that_finds_no_connection_free_fails_rather_than_hangs(
     assert store.find(1) is None
 
 
+def test_connections_that_only_a_crowd_needed_are_let_go(
+    store: PostgresPersister, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G9: where the server has a hundred for all"""
+    store.find(1)
+    with ExitStack() as held:
+        crowd = [held.enter_context(store._session().connection()) for _ in range(5)]
+    assert len(store._session()._idle) == 5
+    monkeypatch.setattr(_pg_session, "KEPT_FOR", 0.0)
+    for _ in range(9):
+        store.find(1)
+    assert len(store._session()._idle) == 1
+    assert [connection.closed for connection in crowd].count(True) == 4
+
+
 def test_close_lets_go_and_the_next_call_opens_anew(store: PostgresPersister, url: str) -> None:
     """G9"""
     task_id = store.create_task(new().as_mapping())
