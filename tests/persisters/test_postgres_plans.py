@@ -172,3 +172,12 @@ def test_extending_a_lease_stays_within_its_page(url: str, raw: psycopg.Connecti
     assert hot >= 200, "most of them; a page may be full until its dead rows are cleared away"
     store.settle([(claim.token, Release()) for claim in claims])
     store.close()
+
+
+def test_a_missing_index_is_found(raw: psycopg.Connection[Any]) -> None:
+    """What the checks above rest on."""
+    with raw.transaction(force_rollback=True):
+        raw.execute("DROP INDEX procrastinate_py_tasks_due, procrastinate_py_tasks_leased")
+        raw.execute("ALTER TABLE procrastinate_py_tasks DROP CONSTRAINT procrastinate_py_tasks_pkey")
+        for name in INDEX_OF:
+            assert "Seq Scan on procrastinate_py_tasks" in plan_of(raw, name, "generic"), name
