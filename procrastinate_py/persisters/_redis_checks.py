@@ -7,13 +7,14 @@ from typing import Any, Protocol
 
 from ..core.errors import ConfigurationError
 from ._redis_url import RedisAddress
+from ._redis_wire import Argument, Refused
 
 OLDEST = (6, 2)
 _log = logging.getLogger(__name__.partition(".")[0])
 
 
 class Server(Protocol):
-    def execute(self, *words: bytes | str | int) -> Any: ...
+    def execute(self, *words: Argument) -> Any: ...
 
 
 def check_server(server: Server, address: RedisAddress, *, silently: bool) -> bool:
@@ -46,8 +47,8 @@ def concerns_of(told: dict[str, str], save_points: str | None) -> list[str]:
 def _info(server: Server) -> dict[str, str]:
     try:
         text = server.execute("INFO")
-    except Exception as error:
-        if not _is_forbidden(error):
+    except Refused as refused:
+        if not _is_forbidden(refused):
             raise
         return {}
     lines = text.decode("utf-8", "replace").splitlines() if isinstance(text, bytes) else []
@@ -59,18 +60,17 @@ def _save_points(server: Server, told: dict[str, str]) -> str | None:
         return None
     try:
         found = server.execute("CONFIG", "GET", "save")
-    except Exception as error:
-        if not _is_forbidden(error):
+    except Refused as refused:
+        if not _is_forbidden(refused):
             raise
         _log.debug("CONFIG GET isn't allowed: whether the server keeps tasks on disk isn't known")
         return None
-    value = found.get(b"save") if isinstance(found, dict) else (found[1] if len(found) == 2 else None)
-    return value.decode() if isinstance(value, bytes) else None
+    return found[1].decode() if len(found) == 2 else None
 
 
-def _is_forbidden(error: Exception) -> bool:
-    """A managed service answers with an error that has no type of its own; the rest is trouble."""
-    return type(error).__name__ in ("ResponseError", "NoPermissionError", "UnknownCommandError")
+def _is_forbidden(refused: Refused) -> bool:
+    """A managed service takes it for an unknown command; the rest is trouble."""
+    return refused.code in ("ERR", "NOPERM")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from ..ports.clock import SystemClock
 from ._drivers import load_driver
 from ._redis_checks import check_server
 from ._redis_url import RedisAddress
+from ._redis_wire import Argument, Refused, Wire, packed
 from ._urls import scrubbed
 
 CONNECT_WITHIN = 5.0
@@ -24,8 +25,6 @@ _FOLDER = Path(__file__).with_name("lua")
 
 _abandoned: list[object] = []
 """What a fork's child inherited: neither used nor closed, but kept, since the garbage collector would close it."""
-
-Argument = bytes | str | int
 
 
 class Script:
@@ -52,13 +51,10 @@ class Transport(Protocol):
 class Node:
     """Connections to one server, each used by one thread at a time. Nothing is ever sent twice."""
 
-    def __init__(self, redis: Any, make: Callable[[], Any], monotonic: Callable[[], float]) -> None:
-        self._make = make
+    def __init__(self, connect: Callable[[], Wire], monotonic: Callable[[], float]) -> None:
+        self._connect = connect
         self._monotonic = monotonic
-        self._idle: list[tuple[Any, float]] = []
-        self._answers = redis.exceptions.ResponseError
-        self._moved_away = redis.exceptions.ReadOnlyError
-        self._unknown = redis.exceptions.NoScriptError
+        self._idle: list[tuple[Wire, float]] = []
 
     def execute(self, *words: Argument) -> Any:
         return self._answer_to(b"*%d\r\n%b" % (len(words), packed(words)))
@@ -69,55 +65,46 @@ class Node:
         tail = packed(words)
         try:
             return self._answer_to(b"*%d\r\n%b%b" % (number, _head(wanted.sha, tuple(keys)), tail))
-        except self._unknown:
+        except Refused as refused:
+            if refused.code != "NOSCRIPT":
+                raise
             return self._answer_to(b"*%d\r\n%b%b" % (number, packed(("EVAL", wanted.text, len(keys), *keys)), tail))
 
     def close(self) -> None:
         while self._idle:
             try:
-                self._idle.pop()[0].disconnect()
+                self._idle.pop()[0].close()
             except IndexError:
                 return
 
     def _answer_to(self, command: bytes) -> Any:
-        connection = self._taken()
+        wire = self._taken()
         try:
-            connection.send_packed_command((command,), check_health=False)
-            reply = connection.read_response()
-        except self._moved_away:
-            connection.disconnect()
-            self.close()
-            raise
-        except self._answers:
-            self._give_back(connection)
+            reply = wire.ask(command)
+        except Refused as refused:
+            if refused.code == "READONLY":  # another server took over: the name may lead to it by now
+                wire.close()
+                self.close()
+            else:
+                self._idle.append((wire, self._monotonic()))
             raise
         except BaseException:
-            connection.disconnect()
+            wire.close()
             raise
-        self._give_back(connection)
+        self._idle.append((wire, self._monotonic()))
         return reply
 
-    def _give_back(self, connection: Any) -> None:
-        self._idle.append((connection, self._monotonic()))
-
-    def _taken(self) -> Any:
-        """An open one. What the server closed while it was idle is opened anew."""
-        try:
-            connection, used_at = self._idle.pop()
-        except IndexError:
-            connection = self._make()
-            connection.connect()
-            return connection
-        if self._monotonic() - used_at < _FRESH_FOR:
-            return connection
-        try:
-            is_stale = connection.can_read(0)
-        except Exception:
-            is_stale = True
-        if is_stale:
-            connection.disconnect()
-            connection.connect()
-        return connection
+    def _taken(self) -> Wire:
+        """An open one. What the server closed while it was idle is left."""
+        while self._idle:
+            try:
+                wire, used_at = self._idle.pop()
+            except IndexError:
+                break
+            if self._monotonic() - used_at < _FRESH_FOR or not wire.is_stale():
+                return wire
+            wire.close()
+        return self._connect()
 
 
 class Cluster:
@@ -139,18 +126,6 @@ class Cluster:
 
     def close(self) -> None:
         self._client.close()
-
-
-def packed(words: Sequence[Argument]) -> bytes:
-    """Words as they're sent."""
-    parts = []
-    for word in words:
-        if isinstance(word, str):
-            word = word.encode()
-        elif isinstance(word, int):
-            word = b"%d" % word
-        parts.append(b"$%d\r\n%b\r\n" % (len(word), word))
-    return b"".join(parts)
 
 
 @lru_cache(maxsize=4096)
@@ -195,7 +170,9 @@ class Session:
     def connection(self, protocol: int) -> Any:
         """A new one, open, outside of those that are shared."""
         try:
-            made = self._maker(load_driver("redis", "redis"), protocol)()
+            redis = load_driver("redis", "redis")
+            pool = redis.ConnectionPool.from_url(self.address.driver_url, **_settings(redis, protocol))
+            made = pool.connection_class(**pool.connection_kwargs)
             made.connect()
         except Exception as error:
             raise self.translated(error) from None
@@ -205,8 +182,8 @@ class Session:
         """Without its cause, which may quote what must not be shown."""
         if isinstance(error, PersisterError | ConfigurationError):
             return error
-        told = scrubbed(f"{type(error).__name__}: {error}", self.address.secrets)
-        return PersisterUnavailableError(f"{self.address.shown}: {told}")
+        told = str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
+        return PersisterUnavailableError(f"{self.address.shown}: {scrubbed(told, self.address.secrets)}")
 
     def close(self) -> None:
         """In a fork's child it abandons them instead: they're the parent's."""
@@ -227,7 +204,14 @@ class Session:
             return self._transport
 
     def _open(self, redis: Any) -> Transport:
-        node = Node(redis, self._maker(redis, self.address.protocol), SystemClock().monotonic)
+        pool = redis.ConnectionPool.from_url(self.address.driver_url, **_settings(redis, self.address.protocol))
+
+        def connect() -> Wire:
+            connection = pool.connection_class(**pool.connection_kwargs)
+            connection.connect()
+            return Wire(connection)
+
+        node = Node(connect, SystemClock().monotonic)
         try:
             is_cluster = check_server(node, self.address, silently=self._has_warned)
         except BaseException:
@@ -242,11 +226,6 @@ class Session:
         retries = {"retry": never} if major >= 6 else {"cluster_error_retry_attempts": 0}
         settings = {name: value for name, value in _settings(redis, self.address.protocol).items() if name != "retry"}
         return Cluster(redis, self.address.driver_url, settings | retries)
-
-    def _maker(self, redis: Any, protocol: int) -> Callable[[], Any]:
-        pool = redis.ConnectionPool.from_url(self.address.driver_url, **_settings(redis, protocol))
-        make: Callable[[], Any] = pool.make_connection
-        return make
 
 
 def _settings(redis: Any, protocol: int) -> dict[str, Any]:

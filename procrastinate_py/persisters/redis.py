@@ -20,8 +20,9 @@ from . import _redis_rows as rows
 from ._drivers import need_driver
 from ._redis_listener import subscribe
 from ._redis_queues import Queues
-from ._redis_session import Argument, Session
+from ._redis_session import Session
 from ._redis_url import address_of
+from ._redis_wire import Argument
 from ._rows import is_as_expected, new_token, overwritten
 from ._server_time import ServerTime
 from ._wake_thread import ThreadListener

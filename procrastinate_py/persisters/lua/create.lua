@@ -1,15 +1,15 @@
 -- Stores tasks of some queues: all or none, since nothing but the first write can be refused.
--- KEYS: meta, due, tasks, ids of each queue. ARGV: how many queues a number is in one's hand for; and for each queue
+-- KEYS: meta, due, tasks, ids of each queue. ARGV: the stride, by which the ids of a queue are apart; and for each queue
 -- the number that it is given if it has none ('' for none), its channel, how many tasks follow; for each of them its
 -- run_at and its text.
--- Replies the first id of each queue, each queue's others being a stride apart; or, where nothing was stored because
--- a queue has no number yet, -1 in its place.
+-- Replies the first id of each queue; -1 for all of them where a queue has no number yet, and nothing was stored.
 local STRIDE = tonumber(ARGV[1])
-local firsts, numbers, missing = {}, {}, false
+local firsts, numbers, known, missing = {}, {}, {}, false
 local at = 2
 for group = 1, #KEYS / 4 do
   local meta = KEYS[group * 4 - 3]
-  numbers[group] = redis.call('HGET', meta, 'number') or ARGV[at]
+  known[group] = redis.call('HGET', meta, 'number')
+  numbers[group] = known[group] or ARGV[at]
   firsts[group] = -1
   missing = missing or numbers[group] == ''
   at = at + 3 + tonumber(ARGV[at + 2]) * 2
@@ -22,7 +22,9 @@ if not missing then
     local number = tonumber(numbers[group])
     local many = tonumber(ARGV[at + 2])
     local last = redis.call('HINCRBY', meta, 'made', many)
-    redis.call('HSET', meta, 'number', numbers[group])
+    if not known[group] then
+      redis.call('HSET', meta, 'number', numbers[group])
+    end
     firsts[group] = (last - many + 1) * STRIDE + number
     local runs, texts, orders = {}, {}, {}
     for index = 1, many do
