@@ -144,7 +144,11 @@ class Supervisor:
     def _start_what_is_due(self) -> None:
         for queue in self._queues:
             if not self._stopping and queue.pid is None and self._monotonic() >= queue.restart_at:
-                self._start(queue)
+                # Whoever saw the application go and ended by that may be buried before that is seen here.
+                if self._application_has_gone():
+                    self._application_gone()
+                else:
+                    self._start(queue)
 
     def _start(self, queue: QueueProcess) -> None:
         pipes: tuple[int, ...] = ()
@@ -255,6 +259,11 @@ class Supervisor:
                 self._order("now", AT_ONCE)
         if self._control.at_end:
             self._poll.unregister(self._pipes.control)
+
+    def _application_has_gone(self) -> bool:
+        poll = select.poll()
+        poll.register(self._pipes.application, select.POLLIN)
+        return bool(poll.poll(0))
 
     def _application_gone(self) -> None:
         """The queue processes see it themselves."""

@@ -17,7 +17,8 @@ from procrastinate_py.core.errors import ConfigurationError
 from procrastinate_py.core.queue import queue_spec
 from procrastinate_py.runtime import supervisor
 from procrastinate_py.runtime.deaths import HUNG, REPLACE
-from procrastinate_py.runtime.pipes import EventPipe, QueuePipes
+from procrastinate_py.runtime.forking import fork_process
+from procrastinate_py.runtime.pipes import EventPipe, QueuePipes, SupervisorPipes, make_pipe
 from procrastinate_py.runtime.supervision import Supervision
 
 from .support import (
@@ -400,6 +401,27 @@ def test_only_the_application_holds_the_end_by_which_its_loss_is_seen(make: Make
     assert len(held) == 2  # its own end, and the one that replacements inherit
     for pid in (supervision.supervisor_pid, *supervision.pids().values()):
         assert list(descriptors_of(pid).values()).count(ours) == 1
+
+
+def test_nothing_is_started_for_an_application_that_has_gone(notes: Path) -> None:
+    """E36"""
+    application, writer = make_pipe()
+    control, status = make_pipe()
+    os.close(writer)
+    plan = supervisor.SupervisorPlan(processes=("email",), title="supervisor", grace=0)
+
+    def launch(*_: Any) -> int:
+        append(notes, "started")
+        return fork_process(lambda: None)
+
+    def run() -> None:
+        pipes = SupervisorPipes(application=application, control=control, status=status)
+        supervisor.Supervisor(plan, pipes, launch).run()
+
+    assert os.waitpid(fork_process(run), 0)[1] == 0
+    assert lines_of(notes) == []
+    for fd in (application, control, status):
+        os.close(fd)
 
 
 def test_a_queue_process_holds_no_pipe_of_another(make: Make) -> None:
