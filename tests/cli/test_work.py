@@ -11,13 +11,14 @@ import select
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from procrastinate_py import Environment
 
-from .project import PATIENCE, Project
+from .project import APPLICATION, PATIENCE, Project
 
 
 @contextlib.contextmanager
@@ -85,6 +86,26 @@ def test_it_works_every_queue_until_a_signal_and_leaves_nothing_behind(project: 
         assert said(work) == ["stopping", "stopped"]
         assert work.stderr is not None and work.stderr.read() == ""
     assert not any(map(is_alive, processes.values()))
+
+
+def test_it_tells_every_process_of_a_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    project = Project.make(tmp_path, APPLICATION.replace('("email")', '("email", processes=3)'))
+    with project.begin("work", "--json", "email") as work:
+        assert work.stdout is not None
+        started = json.loads(work.stdout.readline())
+        assert len(started["all_processes"]["email"]) == len(set(started["all_processes"]["email"])) == 3
+        assert started["processes"] == {"email": started["all_processes"]["email"][0]}
+        assert all(map(is_alive, started["all_processes"]["email"]))
+        work.terminate()
+        assert work.wait(PATIENCE) == 0
+    assert not any(map(is_alive, started["all_processes"]["email"]))
+    with project.begin("work", "email") as work:
+        assert work.stdout is not None
+        told = re.fullmatch(r"working email \(pid (\d+) (\d+) (\d+)\)\n", work.stdout.readline())
+        assert told is not None
+        work.terminate()
+        assert work.wait(PATIENCE) == 0
 
 
 def test_it_works_only_the_queues_that_are_named(project: Project) -> None:
