@@ -141,7 +141,7 @@ def test_a_warning_tells_once_of_a_network_file_system(
 
 def test_the_code_knows_as_many_schema_versions_as_there_are_scripts() -> None:
     folder = Path(_sqlite_file.__file__).with_name("schema")
-    assert sorted(script.name for script in folder.iterdir()) == [
+    assert sorted(script.name for script in folder.glob("*.sql")) == [
         f"{version:04d}.sql" for version in range(1, _sqlite_file.SCHEMA_VERSION + 1)
     ]
 
