@@ -11,7 +11,7 @@ from psycopg.rows import tuple_row
 
 from ..core.errors import ConfigurationError
 from ._pg_errors import is_about_tables
-from ._pg_rows import new_rows
+from ._pg_rows import new_rows, texts
 from ._pg_session import Session
 
 TAKES = "a psycopg connection, an SQLAlchemy Connection or Session on PostgreSQL, or a Django connection to PostgreSQL"
@@ -22,7 +22,7 @@ def insert_in(connection: Any, session: Session, rows: Sequence[Mapping[str, Any
     ConfigurationError where the connection leads to another database than this store's."""
     statements = session.statements
     values = new_rows(rows) | {
-        "channels": [statements.channel(queue) for queue in {row["queue"] for row in rows}],
+        "channels": texts([statements.channel(queue) for queue in {row["queue"] for row in rows}]),
         "store_id": statements.store_id,
     }
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..core.errors import PersisterError
@@ -14,8 +14,6 @@ from . import _values
 from ._pg_sql import COMPLETE, RELEASE, REWRITE
 
 _ESCAPE = re.compile(r"\\(.)", re.S)
-_TOKEN = re.compile("[0-9a-f]+")
-_NO_TASK = 0
 
 
 def stored_queue(queue: str) -> str:
@@ -46,23 +44,34 @@ def new_row(task: NewTask) -> dict[str, Any]:
     return row
 
 
-def new_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def new_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The columns of these rows, as parameters."""
     return {
-        "queues": [row["queue"] for row in rows],
-        "run_ats": [row["run_at"] for row in rows],
-        "initial_run_ats": [row["initial_run_at"] for row in rows],
-        "expire_ats": [row["expire_at"] for row in rows],
-        "tasks": [row["task"] for row in rows],
+        "queues": texts([row["queue"] for row in rows]),
+        "run_ats": numbers([row["run_at"] for row in rows]),
+        "initial_run_ats": numbers([row["initial_run_at"] for row in rows]),
+        "expire_ats": numbers([row["expire_at"] for row in rows]),
+        "tasks": texts([row["task"] for row in rows]),
     }
 
 
 def token_arrays(tokens: Sequence[LeaseToken]) -> dict[str, str]:
-    """As literals of arrays: a driver would look at each value by itself."""
     return {
-        "ids": "{" + ",".join([str(token.task_id if is_id(token.task_id) else _NO_TASK) for token in tokens]) + "}",
-        "tokens": "{" + ",".join([_element(token.value) for token in tokens]) + "}",
+        "ids": numbers([token.task_id if is_id(token.task_id) else None for token in tokens]),
+        "tokens": texts([_sendable(token.value) for token in tokens]),
     }
+
+
+def numbers(values: Iterable[int | None]) -> str:
+    """As the literal of an array, as ``texts`` gives: a driver would think about each value by itself."""
+    return "{" + ",".join(["null" if value is None else str(value) for value in values]) + "}"
+
+
+def texts(values: Iterable[str | None]) -> str:
+    quoted = [
+        "null" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values
+    ]
+    return "{" + ",".join(quoted) + "}"
 
 
 def is_id(task_id: object) -> bool:
@@ -70,14 +79,20 @@ def is_id(task_id: object) -> bool:
     return isinstance(task_id, int) and 0 < task_id < 2**63
 
 
-def _element(text: str) -> str:
-    if _TOKEN.fullmatch(text):
-        return text
-    plain = text.encode("ascii", "backslashreplace").decode()  # none of ours, so any other that is none will do
-    return '"' + plain.replace("\0", "").replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _sendable(token: str) -> str:
+    """Ours are plain. Of any other it's enough that it stays another one."""
+    return token if token.isascii() and "\0" not in token else ascii(token)
 
 
 SETTLED = ("way", "run_at", "attempts", "last_fail_at", "last_error", "task", "closed_as", "closed_at")
+
+
+_SETTLED_TEXTS = ("way", "last_error", "task", "closed_as")
+
+
+def settled_columns(rows: Collection[Mapping[str, Any]]) -> dict[str, str]:
+    """The columns of these settlement rows, as parameters."""
+    return {name: (texts if name in _SETTLED_TEXTS else numbers)([row[name] for row in rows]) for name in SETTLED}
 
 
 def settlement_rows(

@@ -122,7 +122,7 @@ class PostgresPersister:
         rows, failures = _pg_rows.settlement_rows(settlements)
         lost: list[LeaseToken] = []
         if rows:
-            values = {name: [row[name] for row in rows.values()] for name in _pg_rows.SETTLED}
+            values = _pg_rows.settled_columns(rows.values())
             lost = _lost(list(rows), self._timed("settle", _pg_rows.token_arrays(list(rows)) | values))
         if failures:
             raise IncompleteSettle(failures)
@@ -327,6 +327,6 @@ def _inserted(statements: Statements, connection: Connection, rows: Sequence[Map
     from ._pg_session import rows_of
 
     channels = [statements.channel(queue) for queue in {row["queue"] for row in rows}]
-    values = _pg_rows.new_rows(rows) | {"channels": channels}
+    values = _pg_rows.new_rows(rows) | {"channels": _pg_rows.texts(channels)}
     ((ids, _),) = rows_of(connection, statements["insert_many"], values)
     return list(ids)
