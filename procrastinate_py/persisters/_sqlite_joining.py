@@ -104,7 +104,8 @@ class CommitWatch:
         url = f"{Path(self._path).as_uri()}?mode=rw"  # where the file has been removed, it isn't to be made anew
         raw: sqlite3.Connection | None = None
         try:
-            raw = sqlite3.connect(url, uri=True, timeout=0, isolation_level=None)
+            with _in_statement:  # opening one holds a lock of the whole library's, too
+                raw = sqlite3.connect(url, uri=True, timeout=0, isolation_level=None)
             while self._has_more():
                 _await_free(raw)
                 self._notify(self._watched)

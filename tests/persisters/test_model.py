@@ -1,161 +1,137 @@
-"""SQLite and the in-memory reference agree, step by step, whatever they're asked (G5)."""
+"""Every store and the in-memory reference agree, step by step, whatever they're asked (G5).
+
+MODEL_EXAMPLES=20 runs that many times more of each.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+import os
+import shutil
+import sqlite3
+import tempfile
+from contextlib import AbstractContextManager, closing
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
 
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+import pytest
+from hypothesis import HealthCheck, settings
 
-from procrastinate_py.core.lease import LeaseToken
-from procrastinate_py.core.lifecycle import Close, Complete, Release, Reschedule, Transition
-from procrastinate_py.core.task import Claim, NewTask, TaskRecord, TaskState
-from procrastinate_py.persisters import MemoryPersister, SQLitePersister
+from procrastinate_py.persisters import SQLitePersister, open_persister
 from procrastinate_py.testing.clock import FakeClock
+from tests import servers
 
-START = 1_000_000
-QUEUES = st.sampled_from(["q", "other", "nul\0", "\U0001f600"])
-OWNERS = st.sampled_from(["a", "b", "c"])
-LIMITS = st.integers(0, 4)
-SECONDS = st.sampled_from([0.25, 1.0, 5.0, 60.0])
-TEXTS = st.sampled_from(["!a:B {}", '!a:B {"x": "\u2028"}', "!c:D {}", "--- !a:B\nx: 1\n", "no tag", ""]) | st.text(
-    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20
-)
-INSTANTS = st.integers(START - 5, START + 100)
-ERRORS = st.sampled_from(["Task failed: x\n", "Task failed too many times: x\n", "Task expired: x\n"])
-NEW_TASKS = st.builds(
-    NewTask,
-    queue=QUEUES,
-    run_at=INSTANTS,
-    initial_run_at=INSTANTS,
-    expire_at=st.none() | INSTANTS,
-    task=TEXTS,
-)
-FAILURE = {"attempts": st.integers(0, 5), "last_fail_at": INSTANTS, "last_error": ERRORS, "task": st.none() | TEXTS}
-TRANSITIONS: st.SearchStrategy[Transition] = st.one_of(
-    st.builds(Complete),
-    st.builds(Release),
-    st.builds(Reschedule, run_at=INSTANTS, **FAILURE),
-    st.builds(Close, state=st.sampled_from([TaskState.FAILED, TaskState.EXPIRED]), **FAILURE),
-)
+from .model import QUEUES, Agreement
 
 
-class BothStores(RuleBasedStateMachine):
-    """Tokens differ from store to store, so each claim keeps a pair of them."""
+def examples(number: int, steps: int = 30) -> settings:
+    times = int(os.environ.get("MODEL_EXAMPLES", "1"))
+    return settings(
+        max_examples=number * times,
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 
-    @initialize()
-    def open(self) -> None:
-        self.clock = FakeClock(START)
-        self.memory = MemoryPersister(self.clock)
-        self.sqlite = SQLitePersister(":memory:", self.clock)
-        self.tokens: list[tuple[LeaseToken, LeaseToken]] = []
-        self.seen: list[TaskRecord] = []
-        self.ids: list[Any] = [99]
+
+class SQLiteAgrees(Agreement):
+    queues: ClassVar[Any] = (*QUEUES, "nul\0")
+    forks = True
+
+    def make_store(self, clock: FakeClock) -> Any:
+        self.folder = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+        self.path = str(Path(self.folder) / "tasks.db")
+        return SQLitePersister(self.path, clock)
+
+    def reopened(self, store: Any) -> Any:
+        return SQLitePersister(self.path, self.clock)
+
+    def connection(self) -> AbstractContextManager[Any] | None:
+        return closing(sqlite3.connect(self.path))
 
     def teardown(self) -> None:
-        self.sqlite.close()
-
-    def both(self, method: str, *given: Any, **named: Any) -> Any:
-        answers = [getattr(store, method)(*given, **named) for store in (self.memory, self.sqlite)]
-        assert answers[0] == answers[1], method
-        return answers[0]
-
-    def leased(self, method: str, *given: Any) -> None:
-        one, two = (getattr(store, method)(*given) for store in (self.memory, self.sqlite))
-        assert [claim.record for claim in one] == [claim.record for claim in two]
-        self.tokens += [(a.token, b.token) for a, b in zip(one, two, strict=True)]
-        self.see(one)
-
-    def see(self, claims: list[Claim]) -> None:
-        self.seen += [claim.record for claim in claims]
-
-    def chosen(self, data: st.DataObject, count: int) -> list[tuple[LeaseToken, LeaseToken]]:
-        return data.draw(st.lists(st.sampled_from(self.tokens), unique=True, max_size=count)) if self.tokens else []
-
-    def lost(self, pairs: list[tuple[LeaseToken, LeaseToken]], one: Any, two: Any) -> None:
-        assert {pair[0] for pair in pairs if pair[0] in one} == {pair[0] for pair in pairs if pair[1] in two}
-        assert len(one) == len(two)
-
-    @rule(task=NEW_TASKS)
-    def create_task(self, task: NewTask) -> None:
-        self.ids.append(self.both("create_task", task.as_mapping()))
-
-    @rule(tasks=st.lists(NEW_TASKS, max_size=5))
-    def create_many(self, tasks: list[NewTask]) -> None:
-        self.ids += self.both("create_many", tasks)
-
-    @rule(queue=QUEUES, owner=OWNERS, limit=LIMITS, lease_for=SECONDS)
-    def claim(self, queue: str, owner: str, limit: int, lease_for: float) -> None:
-        self.leased("claim", queue, owner, limit, lease_for)
-
-    @rule(queue=QUEUES, owner=OWNERS, limit=LIMITS, lease_for=SECONDS, dead=st.none() | OWNERS)
-    def lapsed(self, queue: str, owner: str, limit: int, lease_for: float, dead: str | None) -> None:
-        self.leased("lapsed", queue, owner, limit, lease_for, dead)
-
-    @rule(data=st.data())
-    def settle(self, data: st.DataObject) -> None:
-        pairs = self.chosen(data, 4)
-        transitions = [data.draw(TRANSITIONS) for _ in pairs]
-        one = self.memory.settle([(pair[0], way) for pair, way in zip(pairs, transitions, strict=True)])
-        two = self.sqlite.settle([(pair[1], way) for pair, way in zip(pairs, transitions, strict=True)])
-        self.lost(pairs, one, two)
-
-    @rule(data=st.data(), lease_for=SECONDS)
-    def extend(self, data: st.DataObject, lease_for: float) -> None:
-        pairs = self.chosen(data, 4)
-        one = self.memory.extend([pair[0] for pair in pairs], lease_for)
-        two = self.sqlite.extend([pair[1] for pair in pairs], lease_for)
-        self.lost(pairs, one, two)
-
-    @rule(data=st.data())
-    def find(self, data: st.DataObject) -> None:
-        record = self.both("find", data.draw(st.sampled_from(self.ids)))
-        if record is not None:
-            self.seen.append(record)
-
-    @rule(data=st.data(), transition=TRANSITIONS)
-    def edit(self, data: st.DataObject, transition: Transition) -> None:
-        if self.seen:
-            expected = data.draw(st.sampled_from(self.seen[-10:]))
-            self.both("transition", expected.id, expected, transition)
-
-    @rule(data=st.data(), run_at=st.none() | INSTANTS, error=st.none() | ERRORS, task=NEW_TASKS)
-    def update_task(self, data: st.DataObject, run_at: int | None, error: str | None, task: NewTask) -> None:
-        task_id = data.draw(st.sampled_from(self.ids))
-        attributes = {"id": task_id, **task.as_mapping(), "attempts": 2, "last_fail_at": START, "last_error": error}
-        self.both("update_task", {**attributes, "run_at": run_at})
-
-    @rule(data=st.data())
-    def delete_task(self, data: st.DataObject) -> None:
-        self.both("delete_task", data.draw(st.sampled_from(self.ids)))
-
-    @rule(seconds=SECONDS)
-    def tick(self, seconds: float) -> None:
-        self.clock.tick(seconds)
-
-    @rule(
-        queue=st.none() | QUEUES,
-        state=st.none() | st.sampled_from(TaskState),
-        tag=st.none() | st.sampled_from(["a:B", "c:D"]),
-        limit=st.none() | LIMITS,
-        after=st.none() | st.integers(0, 9),
-    )
-    def select(self, **filters: Any) -> None:
-        self.both("select", **filters)
-
-    @rule(queue=st.none() | QUEUES, state=st.none() | st.sampled_from(TaskState))
-    def count(self, queue: str | None, state: TaskState | None) -> None:
-        self.both("count", queue=queue, state=state)
-
-    @invariant()
-    def they_agree(self) -> None:
-        if hasattr(self, "memory"):
-            self.both("select")
-            for queue in ("q", "nul\0"):
-                self.both("read_tasks", queue)
-                self.both("next_look_at", queue)
+        super().teardown()
+        if hasattr(self, "folder"):
+            shutil.rmtree(self.folder)
 
 
-TestBothStores = BothStores.TestCase
-TestBothStores.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+class SQLiteInMemoryAgrees(Agreement):
+    outlives_close = False
+
+    def make_store(self, clock: FakeClock) -> Any:
+        return SQLitePersister(":memory:", clock)
+
+
+class OnServer(Agreement):
+    """Each example begins in a namespace of its own."""
+
+    forks = True
+    numbers_of_examples: ClassVar[Any] = itertools.count()
+
+    def fresh_url(self) -> str:
+        raise NotImplementedError
+
+    def make_store(self, clock: FakeClock) -> Any:
+        self.url = self.fresh_url()
+        return open_persister(self.url, clock)
+
+    def reopened(self, store: Any) -> Any:
+        return open_persister(self.url, self.clock)
+
+
+@cache
+def postgres_database() -> str:
+    return servers.postgres_url()
+
+
+@cache
+def redis_database() -> str:
+    return servers.redis_url()
+
+
+@cache
+def bucket() -> str:
+    return servers.s3().new_bucket()
+
+
+class PostgresAgrees(OnServer):
+    def fresh_url(self) -> str:
+        return f"{postgres_database()}?schema=example{next(self.numbers_of_examples)}"
+
+    def connection(self) -> AbstractContextManager[Any] | None:
+        import psycopg
+
+        return closing(psycopg.connect(postgres_database()))
+
+
+class RedisAgrees(OnServer):
+    moves_between_queues = False
+
+    def fresh_url(self) -> str:
+        return f"{redis_database()}?prefix=example{next(self.numbers_of_examples)}"
+
+
+class S3Agrees(OnServer):
+    def fresh_url(self) -> str:
+        return servers.s3().url(bucket(), f"example{next(self.numbers_of_examples)}")
+
+
+@pytest.fixture(autouse=True, scope="class")
+def _server(request: pytest.FixtureRequest) -> None:
+    """Skips where it isn't installed."""
+    needed = {"TestPostgres": servers.postgres, "TestRedis": servers.redis, "TestS3": servers.s3}
+    if request.cls is not None and request.node.name in needed:
+        needed[request.node.name]()
+
+
+TestSQLite = SQLiteAgrees.TestCase
+TestSQLite.settings = examples(50)
+TestSQLiteInMemory = SQLiteInMemoryAgrees.TestCase
+TestSQLiteInMemory.settings = examples(60)
+TestPostgres = PostgresAgrees.TestCase
+TestPostgres.settings = examples(30)
+TestRedis = RedisAgrees.TestCase
+TestRedis.settings = examples(40)
+TestS3 = S3Agrees.TestCase
+TestS3.settings = examples(5, 20)
