@@ -259,3 +259,24 @@ def test_a_url_that_is_refused_is_not_quoted(url: str) -> None:
     with pytest.raises(Exception) as caught:
         Environment(url, log_dir=None)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+LOADS_NO_DRIVER = """
+import sys
+from procrastinate_py import Environment
+for url in sys.argv[1:]:
+    env = Environment(url, log_dir=None)
+    env.define_queue("email", processes=2)
+    repr(env.store().persister)
+    env.stop()
+print(*sorted({"psycopg", "psycopg_pool", "redis", "botocore", "boto3", "obstore", "sqlite3"} & set(sys.modules)))
+"""
+
+
+def test_no_driver_is_loaded_before_a_store_is_used() -> None:
+    """P8"""
+    urls = [url_to(kind, 9) for kind in SERVERS]
+    done = subprocess.run(
+        [sys.executable, "-c", LOADS_NO_DRIVER, *urls], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout == "\n"
