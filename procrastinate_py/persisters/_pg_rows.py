@@ -12,6 +12,7 @@ from ..core.lifecycle import Close, Complete, Release, Reschedule, Transition
 from ..core.task import ATTRIBUTES, Claim, NewTask, TaskRecord, TaskState, state_of
 from . import _values
 from ._pg_sql import COMPLETE, RELEASE, REWRITE
+from ._rows import claims_from
 
 _ESCAPE = re.compile(r"\\(.)", re.S)
 
@@ -144,33 +145,12 @@ def expectation(expected: TaskRecord) -> dict[str, Any]:
     }
 
 
-def claims_of(rows: Iterable[Sequence[Any]], queue: str, owner: str, token: str) -> list[Claim]:
+def claims_of(rows: Sequence[Sequence[Any]], queue: str, owner: str, token: str) -> list[Claim]:
     """Rows of a claim, in order of run_at, then id."""
-    claims = [
-        Claim(
-            TaskRecord(
-                id=task_id,
-                queue=queue,
-                task=task,
-                run_at=run_at,
-                initial_run_at=initial_run_at,
-                expire_at=expire_at,
-                attempts=attempts,
-                last_fail_at=last_fail_at,
-                last_error=last_error,
-                lease=Lease(owner, until),
-                read_at=now,
-            ),
-            LeaseToken(task_id, token),
-        )
-        for task_id, run_at, initial_run_at, expire_at, attempts, last_fail_at, last_error, task, until, now in rows
-    ]
-    claims.sort(key=_in_order)
-    return claims
-
-
-def _in_order(claim: Claim) -> tuple[int, int]:
-    return claim.record.run_at or 0, claim.record.id
+    if not rows:
+        return []
+    *_, until, now = rows[0]
+    return claims_from(rows, queue, Lease(owner, until), token, now)
 
 
 def record_of(row: Sequence[Any]) -> TaskRecord:

@@ -6,6 +6,7 @@ import re
 import zlib
 
 from ..core.task import ATTRIBUTES, TaskState
+from ._rows import CLAIMED
 
 SCHEMA_VERSION = 1
 
@@ -13,7 +14,7 @@ _NOW = "coalesce(%(now)s::float8, extract(epoch FROM statement_timestamp())::flo
 _FREE = "lease_token IS NULL AND run_at IS NOT NULL"
 _IN_HAND = "lease_token IS NOT NULL"
 _LET_GO = "lease_owner = NULL, lease_token = NULL, lease_expires_at = NULL"
-_CLAIMED = ", ".join(name for name in ATTRIBUTES if name != "queue")
+_CLAIMED = ", ".join(CLAIMED)
 _COLUMNS = ", ".join((*ATTRIBUTES, "closed_as", "closed_at", "lease_owner", "lease_expires_at"))
 
 FIRST_LOOK = """

@@ -14,13 +14,13 @@ from typing import Any
 from ..core.lease import Lease, LeaseToken
 from ..core.lifecycle import Close, Reschedule
 from ..core.task import ATTRIBUTES, Claim, NewTask, TaskRecord, TaskState
+from ._rows import CLAIMED, claims_from
 from ._values import check_kinds, check_values
 
 _ROWS_PER_STATEMENT = 1000
 
 _NEW = ("queue", "run_at", "initial_run_at", "expire_at", "task")
 _COLUMNS = (*ATTRIBUTES, "closed_as", "closed_at", "lease_owner", "lease_expires_at")
-_CLAIMED = tuple(name for name in ATTRIBUTES if name != "queue")
 
 
 def _fields(names: Sequence[str]) -> str:
@@ -35,12 +35,12 @@ INSERT_ONE = f"INSERT INTO tasks ({', '.join(_NEW)}) VALUES ({', '.join('?' * le
 INSERT_MANY = f"INSERT INTO tasks ({', '.join(_NEW)}) SELECT {_fields(_NEW)} FROM json_each(?)"
 
 CLAIMABLE = f"""
-    SELECT json_group_array(json_array({", ".join(_CLAIMED)})) FROM (
-        SELECT {", ".join(_CLAIMED)} FROM tasks INDEXED BY tasks_due
+    SELECT json_group_array(json_array({", ".join(CLAIMED)})) FROM (
+        SELECT {", ".join(CLAIMED)} FROM tasks INDEXED BY tasks_due
         WHERE queue = ? AND run_at <= ? AND {_FREE} ORDER BY run_at, id LIMIT ?)"""
 _REAPABLE = f"""
-    SELECT json_group_array(json_array({", ".join(_CLAIMED)})) FROM (
-        SELECT {", ".join(_CLAIMED)} FROM tasks INDEXED BY tasks_leased
+    SELECT json_group_array(json_array({", ".join(CLAIMED)})) FROM (
+        SELECT {", ".join(CLAIMED)} FROM tasks INDEXED BY tasks_leased
         WHERE queue = ? AND {_IN_HAND} AND %s ORDER BY run_at, id LIMIT ?)"""
 LAPSED = _REAPABLE % "lease_expires_at < ?"
 HELD_BY = _REAPABLE % "lease_owner = ?"
@@ -132,32 +132,7 @@ def _insert_some(raw: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> Sequ
 
 def claims_of(text: str, queue: str, lease: Lease, token: str, now: float) -> list[Claim]:
     """What CLAIMABLE, LAPSED or HELD_BY found, as claims under this lease; in order of run_at, then id."""
-    claims = [
-        Claim(
-            TaskRecord(
-                id=task_id,
-                queue=queue,
-                task=task,
-                run_at=run_at,
-                initial_run_at=initial_run_at,
-                expire_at=expire_at,
-                attempts=attempts,
-                last_fail_at=last_fail_at,
-                last_error=last_error,
-                lease=lease,
-                read_at=now,
-            ),
-            LeaseToken(task_id, token),
-        )
-        for task_id, run_at, initial_run_at, expire_at, attempts, last_fail_at, last_error, task in json.loads(text)
-    ]
-    # No standard promises the order of an aggregate's input; where it's kept, as it is, this costs next to nothing.
-    claims.sort(key=_in_order)
-    return claims
-
-
-def _in_order(claim: Claim) -> tuple[int, int]:
-    return claim.record.run_at or 0, claim.record.id
+    return claims_from(json.loads(text), queue, lease, token, now)
 
 
 def record_of(row: Sequence[Any], now: float) -> TaskRecord:
