@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
@@ -24,6 +25,7 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.125, 10.0
 _SMALLEST_PAGE = 16
 _MOST_KNOWN = 10_000
 _MOST_SHUNNED = 100
+_LARGEST_CROWD = 16
 _MOST_LOOKED_AT = 1000
 
 
@@ -77,6 +79,7 @@ class Worker:
         self._pool = pool
         self._now = now
         self._shunned = Shunned()
+        self._crowds: dict[str, int] = {}
         self._held: dict[LeaseToken, Version] = {}
         """As they were written last by this process: saves a reading at the settling."""
 
@@ -86,21 +89,31 @@ class Worker:
         claims: list[Claim] = []
         if limit <= 0:
             return claims
-        due = self._due(queue, max(limit, _SMALLEST_PAGE))
+        due = self._due(queue, limit)
         try:
             while hints := list(itertools.islice(due, limit - len(claims))):
                 claims += self._claim_these(hints, queue, owner, lease_for)
         except PersisterUnavailableError:
             if not claims:
                 raise
-        return claims
+        return sorted(claims, key=lambda claim: (claim.record.run_at or 0, claim.record.id))
 
-    def _due(self, queue: str, page: int) -> Iterator[Hint]:
-        now = self._now()
-        for hint in self._tasks.due(queue, page + len(self._shunned)):
-            if hint.run_at > now:
-                return
-            yield hint
+    def _due(self, queue: str, limit: int) -> Iterator[Hint]:
+        """In order; but where others claim too, each begins somewhere among the first, lest all try for the same."""
+        now, crowd = self._now(), self._crowds.get(queue, 1)
+        page = max(limit * crowd, _SMALLEST_PAGE) + len(self._shunned)
+        due = itertools.takewhile(lambda hint: hint.run_at <= now, self._tasks.due(queue, page))
+        first = list(itertools.islice(due, limit * crowd)) if crowd > 1 else []
+        start = limit * (int.from_bytes(os.urandom(4)) % crowd)
+        return itertools.chain(first[start:], first[:start], due)
+
+    def _met(self, queue: str, others: bool) -> None:
+        """How many workers seem to claim beside this one."""
+        crowd = self._crowds.get(queue, 1)
+        if others:
+            self._crowds[queue] = min(crowd * 2, _LARGEST_CROWD)
+        elif crowd > 1:
+            self._crowds[queue] = crowd - 1
 
     def _claim_these(self, hints: Sequence[Hint], queue: str, owner: str, lease_for: float) -> list[Claim]:
         found = self._pool.each(self._tasks.read, [hint.task_id for hint in hints])
@@ -113,6 +126,7 @@ class Worker:
             value = self._leases.begin(queue, owner, [version.stored.record.id for version in free], lease.expires_at)
             answers = self._pool.each(lambda version: self._take(version, value), free)
             refused = [version for version, answer in zip(free, answers, strict=True) if answer is None]
+            self._met(queue, others=bool(refused))
             if refused:
                 self._leases.drop(value, [version.stored.record.id for version in refused])
             claims, more_litter = self._claims(answers, value, lease, now)
