@@ -13,7 +13,7 @@ import psycopg
 
 from ..core.errors import PersisterError, PersisterUnavailableError
 from ..ports.clock import SystemClock
-from ._pg_connection import QUICK, Connection, connect
+from ._pg_connection import PATIENT, QUICK, Connection, connect
 from ._pg_errors import is_about_a_value, is_about_sessions, is_about_tables, translated
 from ._pg_setup import Place, look_at, prepared_statements_for
 from ._pg_sql import Statements
@@ -67,13 +67,14 @@ class Session:
                 pass  # looked at, and with it the tables
         return statements
 
-    def call(self, statement: bytes, values: Mapping[str, Any], patience: float = QUICK) -> list[Any]:
-        """The rows of one statement, which is a transaction by itself. Raises PersisterError."""
-        with self.connection(patience) as connection:
+    def call(self, statement: bytes, values: Mapping[str, Any], *, patient: bool = False) -> list[Any]:
+        """The rows of one statement, which is a transaction by itself. ``patient``: it may take the server long.
+        Raises PersisterError."""
+        with self.connection(patient=patient) as connection:
             return rows_of(connection, statement, values)
 
     @contextlib.contextmanager
-    def connection(self, patience: float = QUICK) -> Iterator[Connection]:
+    def connection(self, *, patient: bool = False) -> Iterator[Connection]:
         """One that nobody else uses meanwhile. Whatever is raised within is told as a PersisterError where it's the
         driver's, and ends the connection where that might not be as it was. Raises PersisterError."""
         if not self._free.acquire(timeout=LONGEST_WAIT):
@@ -84,7 +85,7 @@ class Session:
             with self._failing_clearly():
                 connection = self._taken()
                 try:
-                    connection.patience = patience
+                    connection.patience = PATIENT if patient else QUICK
                     yield connection
                 except BaseException as error:
                     self._after(error, connection)

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 _ROWS_PER_STATEMENT = 5000
 _ROWS_PER_PAGE = 500
 _TIME_IS_FRESH_FOR = 60.0
-_QUICK = 10.0
-_PATIENT = 60.0
 _ASK_AGAIN_AFTER = 10.0
 
 
@@ -70,7 +68,7 @@ class PostgresPersister:
     # --- floor
 
     def read_tasks(self, queue: str) -> list[dict[str, Any]]:
-        rows = self._call("read_open", {"queue": _pg_rows.stored_queue(queue)}, _PATIENT)
+        rows = self._call("read_open", {"queue": _pg_rows.stored_queue(queue)}, patient=True)
         return [dict(zip(ATTRIBUTES, (row[0], queue, *row[2:]), strict=True)) for row in rows]
 
     def create_task(self, data: dict[str, Any]) -> int:
@@ -139,7 +137,7 @@ class PostgresPersister:
         if not rows:
             return []
         session = self._session()
-        with session.connection(_PATIENT) as connection:
+        with session.connection(patient=True) as connection:
             insert = functools.partial(_inserted, session.statements, connection)
             if len(rows) <= _ROWS_PER_STATEMENT:
                 return insert(rows)
@@ -209,7 +207,7 @@ class PostgresPersister:
                 values["limit"] = max(limit - len(found), _ROWS_PER_PAGE)
             after = values["after"]
             statement = session.statements.selecting(queue=queue, state=state, tag=tag, after=after)
-            page = [_pg_rows.record_of(row) for row in session.call(statement, values, _PATIENT)]
+            page = [_pg_rows.record_of(row) for row in session.call(statement, values, patient=True)]
             found += page if tag is None else [record for record in page if tag_of_text(record.task) == tag]
             if tag is None or limit is None or len(found) >= limit or len(page) < values["limit"]:
                 return found[:limit]
@@ -218,7 +216,7 @@ class PostgresPersister:
     def count(self, *, queue: str | None = None, state: TaskState | None = None) -> dict[tuple[str, TaskState], int]:
         session = self._session()
         statement = session.statements.counting(queue=queue, state=state)
-        rows = session.call(statement, _filters(queue, state) | {"now": self._given}, _PATIENT)
+        rows = session.call(statement, _filters(queue, state) | {"now": self._given}, patient=True)
         return {(_pg_rows.told_queue(stored), TaskState(value)): number for stored, value, number in rows}
 
     # --- time and the rest
@@ -271,10 +269,10 @@ class PostgresPersister:
             self._let_go = weakref.finalize(self, session.close)
         return kept
 
-    def _call(self, name: str, values: Mapping[str, Any], patience: float = _QUICK) -> list[Any]:
+    def _call(self, name: str, values: Mapping[str, Any], *, patient: bool = False) -> list[Any]:
         """The rows of one statement. Raises PersisterError."""
         session = self._session()
-        return session.call(session.statements[name], values, patience)
+        return session.call(session.statements[name], values, patient=patient)
 
     def _timed(self, name: str, values: dict[str, Any]) -> list[Any]:
         """The same, of a statement that takes the time, and whose last column tells it."""

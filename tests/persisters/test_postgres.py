@@ -449,7 +449,7 @@ def test_the_time_is_known_from_replies_without_asking(
     store.create_task(new().as_mapping())
     asked: list[str] = []
     call = store._call
-    monkeypatch.setattr(store, "_call", lambda name, *rest: asked.append(name) or call(name, *rest))
+    monkeypatch.setattr(store, "_call", lambda name, values: asked.append(name) or call(name, values))
     instants = [store.now() for _ in range(100)]
     assert asked == []
     assert instants == sorted(instants)
@@ -467,7 +467,7 @@ def test_in_an_outage_the_time_goes_on(store: PostgresPersister, monkeypatch: py
     store._time._monotonic = store._monotonic
     asked: list[str] = []
 
-    def unavailable(name: str, *rest: Any) -> Any:
+    def unavailable(name: str, values: Any) -> Any:
         asked.append(name)
         raise PersisterUnavailableError("down")
 

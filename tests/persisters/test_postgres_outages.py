@@ -18,7 +18,7 @@ import pytest
 from procrastinate_py.core.errors import PersisterUnavailableError
 from procrastinate_py.core.lifecycle import Complete, Release, Reschedule
 from procrastinate_py.core.task import NewTask
-from procrastinate_py.persisters import PostgresPersister, _wake_thread
+from procrastinate_py.persisters import PostgresPersister, _pg_session, _wake_thread
 from procrastinate_py.persisters import postgres as postgres_module
 from procrastinate_py.persisters._wake_thread import NoWakeUpsError
 from tests.servers import PostgresServer, own_postgres, pgbouncer, postgres_url
@@ -118,11 +118,12 @@ def test_a_call_that_hangs_ends(
 ) -> None:
     """G7: whoever locks the table, or stalls the server, holds no worker for long"""
     store.create_task(new().as_mapping())
-    monkeypatch.setattr(postgres_module, "_QUICK", 0.05)
+    monkeypatch.setattr(_pg_session, "QUICK", 0.05)
     with admin.transaction():
         admin.execute("LOCK TABLE procrastinate_py_tasks IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(PersisterUnavailableError, match="no answer within"):
-            store._call("next_look_at", {"queue": "q", "now": None}, 0.05)
+            store.next_look_at("q")
+    monkeypatch.undo()
     assert len(store.claim("q", "me", 9, 30.0)) == 1
 
 
