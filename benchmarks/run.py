@@ -1,6 +1,6 @@
 """make bench: runs what is asked for (all by default), prints a table, writes benchmarks/out/latest.json.
 
-python benchmarks/run.py [--quick] [--runs 3] [p1 p2 p6 p7 p8 p9 p10 p12]
+python benchmarks/run.py [--quick] [--runs 3] [p1 p2 p3 p6 p7 p8 p9 p10 p12]
 """
 
 from __future__ import annotations
@@ -132,33 +132,50 @@ def delayed_together(store: str, count: int) -> float:
     return rate
 
 
+def on_server(
+    effort: Effort, store: str, ids_and_reaches: dict[str, str], fresh_url: Callable[[], str], name: str
+) -> list[Figure]:
+    """Drain, delay one by one, delay_many and pickup on a server's store; one of its own for each run."""
+    figures = []
+    reaches = list(ids_and_reaches.items())
+
+    def measured(place: int, what: str, unit: str, once: Callable[[Path], float]) -> None:
+        def on_new_store(folder: Path) -> float:
+            os.environ["BENCH_URL"] = fresh_url()
+            return once(folder)
+
+        value, runs = median_of(effort.runs, in_fresh_folder(on_new_store))
+        identity, reach = reaches[place]
+        figures.append(Figure(id=identity, what=f"{what}, {name}", value=value, unit=unit, reach=reach, runs=runs))
+
+    count, rate = effort.tasks, "tasks/s"
+    measured(0, f"drain of {count:,} no-ops", rate, partial(drain_rate, store=store, count=count))
+    measured(1, "delay one by one", rate, lambda _: delayed_one_by_one(store, count // 5))
+    measured(2, f"delay_many of {count:,}", rate, lambda _: delayed_together(store, count))
+    waits: list[list[float]] = []
+    measured(3, "call of delay to run, p50", "ms", partial(median_pickup, store, effort.sends, waits))
+    p99s = tuple(one[int(len(one) * 0.99) - 1] for one in waits)
+    what = f"call of delay to run, p99, {name}"
+    figures.append(Figure(id="P6", what=what, value=statistics.median(p99s), unit="ms", reach="< 10", runs=p99s))
+    return figures
+
+
 def p2(effort: Effort) -> list[Figure]:
     """PostgreSQL as it comes, fsync and all; a database of its own for each run."""
     from tests.servers import own_postgres
 
-    figures = []
+    reaches = {"P2": ">= 9,000", "P4": ">= 1,728", "P5": "> 23,136", "P6": "< 5"}
     with own_postgres(shared_buffers="256MB") as server:
+        return on_server(effort, "postgres", reaches, server.new_database, "PostgreSQL")
 
-        def measured(name: str, what: str, unit: str, reach: str, once: Callable[[Path], float]) -> None:
-            def on_new_database(folder: Path) -> float:
-                os.environ["BENCH_URL"] = server.new_database()
-                return once(folder)
 
-            value, runs = median_of(effort.runs, in_fresh_folder(on_new_database))
-            figures.append(Figure(id=name, what=f"{what}, PostgreSQL", value=value, unit=unit, reach=reach, runs=runs))
+def p3(effort: Effort) -> list[Figure]:
+    """Redis with its log on disk, synced each second as is its default; a database of its own for each run."""
+    from tests.servers import own_redis
 
-        count, rate = effort.tasks, "tasks/s"
-        drain = partial(drain_rate, store="postgres", count=count)
-        measured("P2", f"drain of {count:,} no-ops", rate, ">= 9,000", drain)
-        measured("P4", "delay one by one", rate, ">= 1,728", lambda _: delayed_one_by_one("postgres", count // 5))
-        measured("P5", f"delay_many of {count:,}", rate, "> 23,136", lambda _: delayed_together("postgres", count))
-        waits: list[list[float]] = []
-        pickup = partial(median_pickup, "postgres", effort.sends, waits)
-        measured("P6", "call of delay to run, p50", "ms", "< 5", pickup)
-        p99s = tuple(one[int(len(one) * 0.99) - 1] for one in waits)
-        what = "call of delay to run, p99, PostgreSQL"
-        figures.append(Figure(id="P6", what=what, value=statistics.median(p99s), unit="ms", reach="< 10", runs=p99s))
-    return figures
+    reaches = {"P3": ">= 15,000", "P4": "> 6,718", "P5": ">= 25,435", "P6": "< 1.2"}
+    with own_redis(appendfsync="everysec") as server:
+        return on_server(effort, "redis", reaches, server.fresh, "Redis")
 
 
 def scheduled_backlog(store: str, filled: Filled) -> None:
@@ -370,7 +387,7 @@ def p12(effort: Effort) -> list[Figure]:
     ]
 
 
-PARTS = {"p1": p1, "p2": p2, "p6": p6, "p7": p7, "p8": p8, "p9": p9, "p10": p10, "p12": p12}
+PARTS = {"p1": p1, "p2": p2, "p3": p3, "p6": p6, "p7": p7, "p8": p8, "p9": p9, "p10": p10, "p12": p12}
 
 
 def table(figures: list[Figure]) -> str:
