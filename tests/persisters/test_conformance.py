@@ -13,6 +13,8 @@ import pytest
 
 from examples.floor_dict import DictPersister
 from examples.floor_json import JsonPersister
+from examples.floor_sqlalchemy import TablePersister
+from examples.leasing_sqlalchemy import LeasingPersister
 from procrastinate_py.core.errors import MalformedPersisterError
 from procrastinate_py.persisters import MemoryPersister, SQLitePersister
 from procrastinate_py.testing.clock import FakeClock
@@ -77,6 +79,43 @@ class TestJson(PersisterConformance):
 
     def reopen(self, persister: JsonPersister) -> JsonPersister:
         return JsonPersister(persister.path)
+
+
+class TestFloorOnSQLAlchemy(PersisterConformance):
+    """G6: the worked example of docs/writing-a-persister.md."""
+
+    expects = abilities = ("floor",)
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.urls = (f"sqlite:///{tmp_path}/{number}.db" for number in itertools.count())
+
+    def make_persister(self, clock: FakeClock) -> TablePersister:
+        self.url = next(self.urls)
+        return TablePersister(self.url)
+
+    def reopen(self, persister: TablePersister) -> TablePersister:
+        persister.close()
+        return TablePersister(self.url)
+
+
+class TestLeasingOnSQLAlchemy(PersisterConformance):
+    """G6: the worked example of docs/writing-a-persister.md."""
+
+    expects = abilities = ("floor", "leasing")
+    scale = 0.2
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.urls = (f"sqlite:///{tmp_path}/{number}.db" for number in itertools.count())
+
+    def make_persister(self, clock: FakeClock) -> LeasingPersister:
+        self.clock = clock
+        return LeasingPersister(next(self.urls), clock)
+
+    def reopen(self, persister: LeasingPersister) -> LeasingPersister:
+        persister.close()
+        return LeasingPersister(persister.url, self.clock)
 
 
 def test_a_persister_without_the_four_methods_is_refused() -> None:
