@@ -70,6 +70,14 @@ def test_its_examples_work(doc: Path, tmp_path: Path) -> None:
         run(example, tmp_path)
 
 
+@pytest.mark.parametrize("doc", DOCS, ids=name_of)
+def test_its_excerpts_are_from_their_files(doc: Path) -> None:
+    for block in blocks_of(doc, "python"):
+        kind, _, name = (block["directive"] or "").partition(": ")
+        if kind == "excerpt":
+            assert block["text"] in (ROOT / name).read_text()
+
+
 def run(example: Example, folder: Path) -> None:
     script = [sys.executable, "-W", "error", example.name]
     match example.how.partition(": "):
@@ -81,7 +89,8 @@ def run(example: Example, folder: Path) -> None:
         case ("pytest", _, _):
             finish([sys.executable, "-W", "error", "-m", "pytest", "-q", *plugin_option(), example.name], folder)
         case ("shell", _, _):
-            command = f'set -eu; procrastinate-py() {{ "{sys.executable}" -m procrastinate_py "$@"; }}\n{example.text}'
+            command = f'set -eu; python() {{ "{sys.executable}" "$@"; }}\n'
+            command += f'procrastinate-py() {{ python -m procrastinate_py "$@"; }}\n{example.text}'
             finish(["bash", "-c", command], folder)
         case ("until", _, text):
             finish_after(script, folder, text)
@@ -233,3 +242,13 @@ def test_the_states_told_are_the_codes() -> None:
 
     told = [state.strip("`") for state, _ in rows_of(ROOT / "docs/lifecycle.md", "| state | meaning |")]
     assert told == [str(state) for state in TaskState]
+
+
+def test_the_mistakes_told_are_caught_by_cases_of_the_exam() -> None:
+    """G6"""
+    from procrastinate_py.testing.conformance import CASES
+
+    told = [case for _, case in rows_of(ROOT / "docs/writing-a-persister.md", "| mistake | case |")]
+    assert len(told) > 10
+    assert set(told) <= {case.sentence for case in CASES}
+    assert f"{len(CASES)} cases" in (ROOT / "docs/writing-a-persister.md").read_text()
