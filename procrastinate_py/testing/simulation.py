@@ -5,6 +5,8 @@ store, stalls past the lease, lost replies, outages, clock steps and tasks that 
 happened is written down beside them, and every step is held against it. One seed always gives the same run:
 
     python -m procrastinate_py.testing.simulation --store memory --seed 7
+
+A bundled store on a server is given by its URL, and must be empty; each world has a queue of its own in it.
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from itertools import count
 from random import Random
 from typing import Any
 
-from ..persisters import MemoryPersister, SQLitePersister
+from ..persisters import MemoryPersister, SQLitePersister, open_persister
+from ..persisters._urls import shown_url
 from .clock import FakeClock
 from .simulation_invariants import Invariant, Violation
 from .simulation_world import Parts, World
@@ -44,7 +48,7 @@ STORES: Mapping[str, Callable[[FakeClock], Any]] = {
     "floor": lambda clock: FloorOf(MemoryPersister(clock)),
     "sqlite": lambda clock: SQLitePersister(":memory:", clock),
 }
-"""Stores that a replay can name; others by ``module:callable``, which gets the clock."""
+"""Stores that a replay can name; others by URL, or by ``module:callable``, which gets the clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +69,10 @@ class Report:
 
     @property
     def replay(self) -> str:
-        """A command that shows the same run, step by step."""
+        """A command that shows the same run, step by step. What may be a password in a URL is left to the reader."""
+        store = shown_url(self.store) if "://" in self.store else self.store
         return (
-            f"python -m procrastinate_py.testing.simulation --store {self.store} --seed {self.seed} "
+            f"python -m procrastinate_py.testing.simulation --store {store} --seed {self.seed} "
             f"--steps {self.steps} --workers {self.workers} --trace"
         )
 
@@ -114,9 +119,11 @@ def _name_of(make_store: Callable[[FakeClock], Any]) -> str:
 def _found(name: str) -> Callable[[FakeClock], Any]:
     if name in STORES:
         return STORES[name]
+    if "://" in name:
+        return partial(open_persister, name)
     module, colon, path = name.partition(":")
     if not colon:
-        raise SystemExit(f"--store: one of {', '.join(STORES)}, or module:callable, not {name!r}")
+        raise SystemExit(f"--store: one of {', '.join(STORES)}, a URL, or module:callable, not {name!r}")
     found: Any = import_module(module)
     for part in path.split("."):
         found = getattr(found, part)
@@ -131,7 +138,7 @@ def _seeds(first: int, number: int) -> Iterator[int]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0: everything held."""
     parser = argparse.ArgumentParser(prog="python -m procrastinate_py.testing.simulation", description=__doc__)
-    parser.add_argument("--store", default="memory", help=f"{', '.join(STORES)}, or module:callable")
+    parser.add_argument("--store", default="memory", help=f"{', '.join(STORES)}, a URL, or module:callable")
     parser.add_argument("--seed", type=int, default=0, help="the first one")
     parser.add_argument("--seeds", type=int, default=1, help="how many; 0: until one is broken")
     parser.add_argument("--steps", type=int, default=STEPS, help="turns with trouble")

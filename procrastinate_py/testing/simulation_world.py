@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import floor, inf
 from random import Random
 from typing import Any
+from uuid import uuid4
 
 from ..core.codec import Codec
 from ..core.lease import TaskId
@@ -18,7 +19,7 @@ from ..core.registry import Registry
 from ..core.row import record_from_row
 from ..core.task import NewTask, TaskRecord
 from ..ports.capabilities import Capabilities
-from ..ports.persister import Leasing
+from ..ports.persister import Closing, Leasing
 from ..runtime.deaths import HUNG
 from ..runtime.in_hand import InHandFile, LastWords
 from ..runtime.sole_consumer import SoleConsumer
@@ -56,7 +57,11 @@ class World:
     def __init__(
         self, make_store: Callable[[FakeClock], Any], random: Random, *, workers: int, parts: Parts, keep_trace: bool
     ) -> None:
+        self._clock = FakeClock()
+        self._store = make_store(self._clock)
         self.spec = QUEUE
+        if getattr(self._store, "is_shareable", False):  # what other worlds have put into it isn't this one's
+            self.spec = replace(QUEUE, name=f"{QUEUE.name}-{uuid4().hex}")
         self.random = random
         self.elapsed = 0.0
         self.weather = parts.weather(random)
@@ -64,8 +69,6 @@ class World:
         self.trace: list[str] = []
         self._keep_trace = keep_trace
         self._parts = parts
-        self._clock = FakeClock()
-        self._store = make_store(self._clock)
         self._abilities = Capabilities.of(self._store)
         self._is_floor = self._abilities.leasing is None
         self.ledger = Ledger(
@@ -101,6 +104,8 @@ class World:
                 if slot.process is not None:
                     slot.process.die(None)
                     slot.process.bury()
+            if isinstance(self._store, Closing):
+                self._store.close()
 
     def tell(self, what: str) -> None:
         if self._keep_trace:
