@@ -39,7 +39,7 @@ class Address:
         """Raises ConfigurationError, which shows nothing of the options."""
         parts = urlsplit(url)
         name = f"s3://{parts.netloc}{parts.path}"
-        if parts.scheme.lower() != "s3" or not parts.netloc or "@" in parts.netloc or parts.fragment:
+        if parts.scheme.lower() != "s3" or not parts.netloc or "@" in name or parts.fragment:
             raise ConfigurationError("not an S3 URL: write s3://bucket/prefix?region=...&endpoint=https://...")
         # A plus sign is itself here: secret keys are full of them.
         options = dict(parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True))
