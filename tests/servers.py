@@ -49,6 +49,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, TypeVar
+from urllib.parse import quote
 
 import psutil
 import pytest
@@ -59,6 +60,7 @@ PATIENCE = 60.0
 """Seconds after which a server that hasn't started never will."""
 GUARDED = "pa55/w:rd"
 """The password of the user ``guarded``: one that has to be quoted in a URL."""
+S3_SECRET = "s3cret/k:ey"
 
 
 # --- what is installed
@@ -310,8 +312,6 @@ class PostgresServer(Server):
 
     def url(self, database: str = "postgres", user: str = "tester", host: str | None = None) -> str:
         """The user ``guarded`` comes with its password."""
-        from urllib.parse import quote
-
         who = f"guarded:{quote(GUARDED, safe='')}" if user == "guarded" else user
         return f"postgresql://{who}@{host or self.host}:{self.port}/{database}"
 
@@ -371,8 +371,6 @@ class RedisServer(Server):
 
     def url_of(self, database: int, user: str = "", host: str | None = None) -> str:
         """The user ``guarded`` comes with its password."""
-        from urllib.parse import quote
-
         who = f"guarded:{quote(GUARDED, safe='')}@" if user == "guarded" else ""
         return f"redis://{who}{host or self.host}:{self.port}/{database}"
 
@@ -430,7 +428,8 @@ class S3Server(Server):
         return f"http://{self.host}:{self.port}"
 
     def url(self, bucket: str, prefix: str = "tasks", endpoint: str | None = None) -> str:
-        options = f"endpoint={endpoint or self.endpoint}&region=us-east-1&access_key=tester&secret_key=s3cret"
+        secret = quote(S3_SECRET, safe="")
+        options = f"endpoint={endpoint or self.endpoint}&region=us-east-1&access_key=tester&secret_key={secret}"
         return f"s3://{bucket}/{prefix}?{options}"
 
     def new_bucket(self) -> str:
