@@ -23,7 +23,7 @@ from .support import SAFETY, eventually, lines_of, no_process_left
 
 THOROUGH = os.environ.get("PROCRASTINATE_THOROUGH") == "1"
 TASKS = 20_000 if THOROUGH else 2_000
-FEW_TASKS = 2_000 if THOROUGH else 200
+FEW_TASKS = 2_000 if THOROUGH else 100
 """Where a call takes long."""
 KILLS = 10
 PROCESSES = 4
@@ -31,7 +31,7 @@ SEED = int(os.environ.get("PROCRASTINATE_SEED", "0")) or random.randrange(1, 1 <
 URLS = {"postgres": servers.postgres_url, "redis": servers.redis_url, "s3": servers.s3_url}
 
 
-@pytest.fixture(params=["sqlite"])
+@pytest.fixture(params=["sqlite", *URLS])
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
     url = URLS[request.param]() if request.param in URLS else request.param
     with no_process_left():
