@@ -18,6 +18,7 @@ from .core.task import TaskRecord, TaskState
 from .ports.capabilities import Capabilities
 from .ports.clock import Clock
 from .runtime.caller import trust_of_the_caller
+from .runtime.lease_keeper import LEASE_FOR
 from .runtime.movable_time import mover_of
 from .runtime.persister_source import PersisterSource, given_persister
 from .runtime.plan import Plan
@@ -49,6 +50,9 @@ class Environment(DelayVerbs):
     environment has started. An application that ends without ``stop()`` leaves nothing behind: its queue processes see
     it go, finish what runs within ``grace`` seconds, and end.
     """
+
+    _lease_for = LEASE_FOR
+    """Seconds; no setting, but tests of what happens when leases lapse make it shorter."""
 
     def __init__(
         self,
@@ -161,6 +165,7 @@ class Environment(DelayVerbs):
             process_prefix=self.process_prefix,
             grace=self.grace,
             clock=self.clock,
+            lease_for=self._lease_for,
         )
         supervision = Supervision(plan, start_method=self.start_method)
         self._delaying.workers_have_begun = True  # before the fork, since bodies delay too

@@ -185,6 +185,7 @@ class QueueProcess:
             owner=owner,
             in_hand=in_hand,
             events=self._events,
+            lease_for=self._plan.lease_for,
         )
         if left is not None:
             worker.recover(left, self._cause)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ..core.queue import QueueSpec
 from ..core.registry import Registry
 from ..ports.clock import Clock
+from .lease_keeper import LEASE_FOR
 from .logs import LogSettings
 from .persister_source import PersisterSource
 
@@ -28,6 +29,7 @@ class Plan:
     process_prefix: str | None
     grace: float
     clock: Clock
+    lease_for: float = LEASE_FOR
 
 
 class Seat(NamedTuple):
