@@ -51,6 +51,7 @@ class Outage:
             self._failing.discard(call)
             if self._failing:
                 return
+            self.retry_at = float("-inf")
             self._log.info("store_available", duration=round(self._monotonic() - self._since, 3))
 
 

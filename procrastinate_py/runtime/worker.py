@@ -389,7 +389,7 @@ class QueueWorker:
             moments.append(now + _LINGER)
         if self._hand.held:
             moments.append(self._leases.due_at)
-        if self._outage.pausing:
+        if self._outage.pausing or self._settler.unwritten:  # or another call ended the outage after this tick's settle
             moments.append(self._outage.retry_at)
         elif not self._is_draining:
             moments.append(self._looks.reap_at)

@@ -601,3 +601,30 @@ def test_leases_are_not_extended_over_and_over_while_a_reap_is_put_off() -> None
     assert store.calls.count("extend") == 1
     gate("a").set()
     worker.close()
+
+
+def test_what_is_unwritten_when_another_call_ends_an_outage_is_written_at_once() -> None:
+    """G7: a lease's extension may be due a moment before the pause of the outage is over."""
+    bench = Bench()
+    task_id = bench.delay(Waits("a"))
+    store = FailsTheStore(bench.store)
+    ticks = [0.0]
+    worker = bench.make_worker(store=store, monotonic=lambda: ticks[0])
+    worker.step()
+    begun("a")
+    store.failing.add("extend")
+    ticks[0] = worker._leases.due_at
+    worker.step()
+    ended = threading.Event()
+    worker._wake, worker._asleep = ended.set, True
+    gate("a").set()
+    assert ended.wait(PATIENCE)
+    store.failing.clear()
+    ticks[0] = worker._outage.retry_at - 0.001
+    worker._leases._next = ticks[0]
+    worker.step()
+    assert bench.log.events("info") == ["store_available"]
+    assert worker._next_tick_at(ticks[0]) <= ticks[0]
+    worker.step()
+    assert bench.store.find(task_id) is None
+    worker.close()
