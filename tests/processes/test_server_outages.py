@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from procrastinate_py import Environment
 from procrastinate_py.core.errors import PersisterUnavailableError
+from procrastinate_py.core.lease import LeaseToken
+from procrastinate_py.core.lifecycle import Transition
+from procrastinate_py.persisters.redis import RedisPersister
 from procrastinate_py.runtime import settler
-from procrastinate_py.runtime.worker import QueueWorker
 
 from .backings import Backing, backing, opened, working
 from .jobs import Brief, Gated, Noted
 from .shops import Shop
-from .support import eventually, no_process_left
+from .support import append, eventually, no_process_left
 from .test_kills import SEED
 
 KINDS = ["postgres", "redis", "s3"]
-TASKS = {"postgres": 100, "redis": 100, "s3": 20}
+TASKS = {"postgres": 100, "redis": 100, "s3": 12}
 REQUESTS_OF_A_SETTLE = {"postgres": 1, "redis": 1, "s3": 4}
 
 
@@ -40,7 +43,7 @@ def shop(store: Backing, tmp_path: Path) -> Iterator[Shop]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short leases, short pauses. Queue processes are forks, and inherit it."""
-    monkeypatch.setitem(QueueWorker.__init__.__kwdefaults__, "lease_for", 2.0)
+    monkeypatch.setattr(Environment, "_lease_for", 2.0)
     monkeypatch.setattr(settler, "FIRST_PAUSE", 0.05)
     monkeypatch.setattr(settler, "LONGEST_PAUSE", 0.1)
 
@@ -128,6 +131,42 @@ def test_a_settle_cut_short_is_repeated_and_its_task_is_not(shop: Shop, store: B
             store.proxy.forward()
             assert len(shop.noted(f"{name} begins")) == 1
     assert env.processes == pids
+
+
+class ForgetsWhatFailed(RedisPersister):
+    """A broken store: it takes an outcome for written that it couldn't write."""
+
+    notes = ""
+
+    def settle(self, settlements: Sequence[tuple[LeaseToken, Transition]]) -> list[LeaseToken]:
+        try:
+            return super().settle(settlements)
+        except PersisterUnavailableError:
+            append(self.notes, "forgotten")
+            return []
+
+
+@pytest.mark.parametrize("store", ["redis"], indirect=True)
+def test_a_store_that_forgets_a_settle_cut_short_runs_its_task_twice(
+    hasty: None, shop: Shop, store: Backing, tmp_path: Path
+) -> None:
+    """G7: what the test above would see of it."""
+    gate = tmp_path / "gate"
+
+    def broken() -> ForgetsWhatFailed:
+        persister = ForgetsWhatFailed(store.url)
+        persister.notes = shop.notes
+        return persister
+
+    here = shop.environment(persister=store.direct)
+    shop.started(persister=broken)
+    here.delay("email", task=Gated(shop.notes, "slow", str(gate)))
+    shop.await_note("slow begins")
+    store.proxy.lose_requests(times=1_000)
+    gate.touch()
+    shop.await_note("forgotten")
+    store.proxy.forward()
+    shop.await_note("slow begins", times=2)
 
 
 def test_a_delay_cut_short_is_told_and_never_half_done(shop: Shop, store: Backing) -> None:
