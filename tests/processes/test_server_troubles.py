@@ -117,6 +117,24 @@ def test_a_server_whose_memory_is_full_takes_no_task_and_loses_none(shop: Shop, 
     assert len([line for line in shop.logged("WARNING") if "store_unavailable" in line]) <= 1
 
 
+@on("redis")
+def test_connections_that_an_administrator_ends_are_opened_anew_and_scripts_sent_again(
+    shop: Shop, store: Backing
+) -> None:
+    """G7"""
+    env = shop.started()
+    pids = env.processes
+    for number in range(5):
+        for command in ("CLIENT KILL TYPE normal", "CLIENT KILL TYPE pubsub", "SCRIPT FLUSH"):
+            assert store.server.run(*command.split())[:1] in (b":", b"+")
+        here = shop.environment(persister=store.direct)  # which has no connection yet that could be lost
+        here.delay("email", task=Noted(shop.notes, f"task{number}"))
+        shop.await_note(f"task{number} success")
+    eventually(lambda: not here.tasks())
+    assert env.processes == pids
+    assert len(shop.noted("begins")) == 5
+
+
 # --- S3
 
 SLOW_DOWN = b"""HTTP/1.1 503 Slow Down\r
