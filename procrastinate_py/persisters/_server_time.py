@@ -5,6 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from ..core.errors import PersisterUnavailableError
+
+_FRESH_FOR = 60.0
+"""Seconds after a reply in which the server isn't asked."""
+_ASK_AGAIN_AFTER = 10.0
+"""Seconds after having asked in vain: a server that's away may take long to say nothing."""
 _DRIFT = 1e-3
 """Seconds a second by which the two clocks may part unnoticed; real ones stay far below."""
 
@@ -21,6 +27,7 @@ class ServerTime:
         self._behind = -math.inf
         self._ahead = math.inf
         self._heard_at = -math.inf
+        self._asked_at = -math.inf
 
     def heard(self, instant: float, *, asked_at: float, resolution: float = 0.0) -> None:
         """A reply, asked for at the monotonic ``asked_at``, tells that the server's clock then showed ``instant``, or
@@ -38,5 +45,22 @@ class ServerTime:
         return self._monotonic() - self._heard_at
 
     def now(self) -> float:
-        """Minus infinity before the first reply."""
+        """By what was heard. Minus infinity before the first reply."""
         return self._monotonic() + self._behind
+
+    def now_or_ask(self, ask: Callable[[], object]) -> float:
+        """By what was heard; where that's long ago, ``ask`` makes a call whose reply tells. If it raises
+        PersisterUnavailableError, the time goes on all the same. Only where nothing was ever heard that is raised."""
+        if self._is_worth_asking():
+            self._asked_at = self._monotonic()
+            try:
+                ask()
+            except PersisterUnavailableError:
+                if self.age() == math.inf:
+                    raise
+                self._asked_at = self._monotonic()
+        return self.now()
+
+    def _is_worth_asking(self) -> bool:
+        age = self.age()
+        return age == math.inf or (age > _FRESH_FOR and self._monotonic() - self._asked_at > _ASK_AGAIN_AFTER)

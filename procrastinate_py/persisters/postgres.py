@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import ConfigurationError, PersisterError, PersisterUnavailableError
+from ..core.errors import ConfigurationError, PersisterError
 from ..core.lease import LeaseToken, TaskId
 from ..core.lifecycle import Complete, Release, Reschedule, Transition, closed_state_of_row
 from ..core.stored_text import tag_of_text
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 _ROWS_PER_STATEMENT = 5000
 _ROWS_PER_PAGE = 500
-_TIME_IS_FRESH_FOR = 60.0
-_ASK_AGAIN_AFTER = 10.0
 
 
 class PostgresPersister:
@@ -61,7 +59,6 @@ class PostgresPersister:
         self._clock = clock
         self._monotonic = SystemClock().monotonic
         self._time = ServerTime(self._monotonic)
-        self._asked_in_vain_at = float("-inf")
         self._sessions: dict[int, Session] = {}
         self._let_go: Callable[[], object] = _nothing
 
@@ -225,14 +222,7 @@ class PostgresPersister:
         """The server's clock, mostly without asking. Raises PersisterUnavailableError where it was never heard."""
         if self._clock is not None:
             return self._clock.now()
-        if self._time.age() > _TIME_IS_FRESH_FOR and self._monotonic() - self._asked_in_vain_at > _ASK_AGAIN_AFTER:
-            try:
-                self._timed("now", {})
-            except PersisterUnavailableError:
-                if self._time.age() == float("inf"):
-                    raise
-                self._asked_in_vain_at = self._monotonic()
-        return self._time.now()
+        return self._time.now_or_ask(lambda: self._timed("now", {}))
 
     def close(self) -> None:
         """Lets this process's connections go; the next call opens new ones."""

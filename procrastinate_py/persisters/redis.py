@@ -27,7 +27,6 @@ from ._rows import is_as_expected, new_token, overwritten
 from ._server_time import ServerTime
 from ._wake_thread import ThreadListener
 
-_ASK_AFTER = 60.0
 """Seconds without a reply after which the time is asked for."""
 _PAGE = 500
 _MOST_AT_ONCE = 200_000
@@ -197,9 +196,7 @@ class RedisPersister:
     def now(self) -> float:
         if self._clock is not None:
             return self._clock.now()
-        if self._server_time.age() > _ASK_AFTER:
-            self._run("time", self._queues.registry[:1])
-        return self._server_time.now()
+        return self._server_time.now_or_ask(lambda: self._run("time", self._queues.registry[:1]))
 
     def close(self) -> None:
         """Lets this process's connections go; the next call opens new ones."""

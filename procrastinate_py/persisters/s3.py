@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -30,9 +29,6 @@ from ._s3_repair import Repair
 from ._s3_tasks import GONE, Gone, Rewrite, Tasks, Version
 from ._s3_trial import check_conditions
 from ._server_time import ServerTime
-
-_ASK_AFTER = 60.0
-_ASK_AGAIN_AFTER = 10.0
 
 _abandoned: list[object] = []
 """What a fork inherited: kept, so that nothing closes it."""
@@ -263,21 +259,12 @@ class Session:
         self.repair = Repair(self._patient, self.tasks, self.leases, self.batches, self.pool, self.now, self._monotonic)
         self._clock = clock
         self._time = time
-        self._asked_at = -math.inf
 
     def now(self) -> float:
         """By the replies' Date; where nothing was heard for long, a request asks for one, unless it must fail."""
         if self._clock is not None:
             return self._clock.now()
-        if self._time.age() > _ASK_AFTER and self._monotonic() - self._asked_at > _ASK_AGAIN_AFTER:
-            self._asked_at = self._monotonic()
-            try:
-                self._patient.get(REPAIR)
-            except PersisterUnavailableError:
-                if self._time.age() == math.inf:
-                    self._asked_at = -math.inf
-                    raise
-        return self._time.now()
+        return self._time.now_or_ask(lambda: self._patient.get(REPAIR))
 
     def as_record(
         self, stored: StoredTask, now: float, seen: dict[str, LeaseDocument | None] | None = None

@@ -16,7 +16,7 @@ import pytest
 import redis as driver
 from redis.crc import key_slot
 
-from procrastinate_py.core.errors import ConfigurationError, PersisterError
+from procrastinate_py.core.errors import ConfigurationError, PersisterError, PersisterUnavailableError
 from procrastinate_py.core.lifecycle import Close, Complete, Release, Reschedule
 from procrastinate_py.core.task import NewTask, TaskState
 from procrastinate_py.persisters import RedisPersister, _redis_session, open_persister
@@ -25,6 +25,7 @@ from procrastinate_py.persisters._redis_rows import STRIDE
 from procrastinate_py.persisters._redis_session import Session
 from procrastinate_py.persisters._redis_url import address_of
 from procrastinate_py.persisters._redis_wire import Refused
+from procrastinate_py.ports.clock import SystemClock
 from procrastinate_py.testing.clock import FakeClock
 from procrastinate_py.testing.conformance import ABILITIES, PersisterConformance, grade
 from tests.servers import GUARDED, own_redis, redis, redis_url
@@ -217,6 +218,22 @@ def test_telling_the_time_asks_the_server_once_at_most(store: RedisPersister, mo
     first = store.now()
     monkeypatch.setattr(Session, "run", lambda *_: pytest.fail("asked"))
     assert all(store.now() >= first for _ in range(10))
+
+
+def test_in_a_long_outage_the_time_goes_on(store: RedisPersister, monkeypatch: pytest.MonkeyPatch) -> None:
+    """G3, G7: what ends meanwhile has to be decided on, by the time at which it ended."""
+    first = store.now()
+    later = SystemClock().monotonic() + 100.0
+    asked: list[str] = []
+
+    def unavailable(session: Session, name: str, *_: object) -> Any:
+        asked.append(name)
+        raise PersisterUnavailableError("away")
+
+    monkeypatch.setattr(Session, "run", unavailable)
+    monkeypatch.setattr(store._server_time, "_monotonic", lambda: later)
+    assert [first + 99 < store.now() < first + 101 for _ in range(5)] == [True] * 5
+    assert asked == ["time"]
 
 
 # --- wake-ups

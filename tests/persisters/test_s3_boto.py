@@ -145,7 +145,7 @@ def test_the_time_goes_on_while_the_server_is_away(server: Any) -> None:
     server.status = 403
     session = store._session()
     session._time._heard_at -= 1000
-    session._asked_at -= 1000
+    session._time._asked_at -= 1000
     assert INSTANT - 60 < store.now() < INSTANT + 2000
     store.close()
 
