@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -135,3 +136,8 @@ def state_of(record: TaskRecord, now: float) -> TaskState:
     if record.lease is not None and not record.lease.has_lapsed(now):
         return TaskState.RUNNING
     return TaskState.PENDING
+
+
+def counts_of(records: Iterable[TaskRecord]) -> dict[tuple[str, TaskState], int]:
+    """How many there are, by queue and state."""
+    return dict(Counter((record.queue, record.state) for record in records))

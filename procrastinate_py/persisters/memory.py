@@ -12,7 +12,7 @@ from typing import Any
 from ..core.lease import Lease, LeaseToken, TaskId
 from ..core.lifecycle import Transition, apply
 from ..core.stored_text import tag_of_text
-from ..core.task import Claim, NewTask, TaskRecord, TaskState, state_of
+from ..core.task import Claim, NewTask, TaskRecord, TaskState, counts_of, state_of
 from ..ports.clock import Clock, SystemClock
 from ..ports.persister import WakeListener
 from ._rows import is_as_expected, new_token, overwritten
@@ -186,10 +186,7 @@ class MemoryPersister:
             return list(itertools.islice(fitting, None if limit is None else max(limit, 0)))
 
     def count(self, *, queue: str | None = None, state: TaskState | None = None) -> dict[tuple[str, TaskState], int]:
-        counts: dict[tuple[str, TaskState], int] = {}
-        for record in self.select(queue=queue, state=state):
-            counts[record.queue, record.state] = counts.get((record.queue, record.state), 0) + 1
-        return counts
+        return counts_of(self.select(queue=queue, state=state))
 
     # --- time and the rest
 

@@ -13,7 +13,7 @@ from ..core.errors import PersisterError, PersisterUnavailableError
 from ..core.lease import Lease, LeaseToken, TaskId
 from ..core.lifecycle import Transition, apply
 from ..core.stored_text import tag_of_text
-from ..core.task import Claim, NewTask, TaskRecord, TaskState
+from ..core.task import Claim, NewTask, TaskRecord, TaskState, counts_of
 from ..ports.clock import Clock, SystemClock
 from ._drivers import need_driver
 from ._rows import is_as_expected, overwritten
@@ -165,10 +165,7 @@ class S3Persister:
 
     def count(self, *, queue: str | None = None, state: TaskState | None = None) -> dict[tuple[str, TaskState], int]:
         """Reads every object of every queue."""
-        counts: dict[tuple[str, TaskState], int] = {}
-        for record in self.select(queue=queue, state=state):
-            counts[record.queue, record.state] = counts.get((record.queue, record.state), 0) + 1
-        return counts
+        return counts_of(self.select(queue=queue, state=state))
 
     def repair(self) -> int:
         """Looks over all tasks, and makes findable and ends what wasn't any more, as where somebody deleted objects;

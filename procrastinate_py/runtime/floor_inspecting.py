@@ -9,7 +9,7 @@ from typing import Any
 from ..core.lease import TaskId
 from ..core.row import record_from_row
 from ..core.stored_text import tag_of_text
-from ..core.task import TaskRecord, TaskState, state_of
+from ..core.task import TaskRecord, TaskState, counts_of, state_of
 from ..ports.persister import Persister
 
 
@@ -42,10 +42,7 @@ class FloorInspecting:
         return list(islice(_after(_by_id(fitting), after), limit))
 
     def count(self, *, queue: str | None = None, state: TaskState | None = None) -> dict[tuple[str, TaskState], int]:
-        counts: dict[tuple[str, TaskState], int] = {}
-        for record in self.select(queue=queue, state=state):
-            counts[record.queue, record.state] = counts.get((record.queue, record.state), 0) + 1
-        return counts
+        return counts_of(self.select(queue=queue, state=state))
 
     def _records(self, queues: Iterable[str]) -> Iterator[TaskRecord]:
         now = self._now()
