@@ -13,7 +13,8 @@ from ..ports.persister import IncompleteSettle, Leasing
 from .attempt import Attempt
 
 FIRST_PAUSE = 1.0
-LONGEST_PAUSE = 10.0
+LONGEST_PAUSE = 8.0
+"""Seconds. Work has to go on within 10 s of the store's return: what is left is for the calls themselves."""
 _FAILURES_IN_A_ROW = 3
 
 
@@ -49,9 +50,9 @@ class Outage:
     def worked(self, call: str) -> None:
         if call in self._failing:
             self._failing.discard(call)
+            self.retry_at = float("-inf")  # the store is back: what else failed needn't wait for the end of its pause
             if self._failing:
                 return
-            self.retry_at = float("-inf")
             self._log.info("store_available", duration=round(self._monotonic() - self._since, 3))
 
 
@@ -164,5 +165,5 @@ def _decided(attempt: Attempt) -> Transition:
 
 def _in_full_and_in_short(transition: Transition) -> Iterator[Transition]:
     yield transition
-    if isinstance(transition, Reschedule | Close):
+    if isinstance(transition, Reschedule | Close) and transition.last_error is not None:
         yield with_text(transition, last_error=ascii_fallback(transition.last_error))
