@@ -51,13 +51,15 @@ class Batches:
         self._put_in_place(batch, tasks)
 
     def help(self) -> int:
-        """Puts the tasks of unfinished batches in their places; how many batches there were."""
-        late = [batch for batch in self.unfinished() if self._now() - made_at(batch) > HELP_AFTER]
-        for batch in late:
+        """Puts the tasks of unfinished batches in their places; how many batches there were. One that can't be read
+        holds up nobody."""
+        number = 0
+        for batch in [batch for batch in self.unfinished() if self._now() - made_at(batch) > HELP_AFTER]:
             found = self._bucket.get(batch_key(batch))
-            if found is not None:
-                self._put_in_place(batch, tasks_of(found.body))
-        return len(late)
+            if found is not None and (tasks := _readable(found.body)) is not None:
+                self._put_in_place(batch, tasks)
+                number += 1
+        return number
 
     def unfinished(self) -> list[str]:
         """The oldest, in order."""
@@ -78,3 +80,10 @@ class Batches:
         if not any(isinstance(answer, PersisterError) for answer in answers):
             with contextlib.suppress(PersisterUnavailableError):
                 self._bucket.delete([batch_key(batch)])
+
+
+def _readable(body: bytes) -> list[StoredTask] | None:
+    try:
+        return tasks_of(body)
+    except PersisterError:
+        return None

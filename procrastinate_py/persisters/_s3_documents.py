@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,6 +15,7 @@ from ._s3_keys import hint_key
 
 _KEPT = tuple(name for name in ATTRIBUTES if name != "id")
 _LARGEST_REVISION = 16**8
+_REVISION = re.compile(r"[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,14 +110,50 @@ def _task(task_id: str, document: Mapping[str, Any]) -> StoredTask:
             closed_at=document.get("closed_at"),
             **{name: document[name] for name in _KEPT},
         )
-        return StoredTask(
+        stored = StoredTask(
             record=record,
             revision=document["revision"],
             token=document.get("token"),
             batch=document.get("batch"),
         )
-    except (KeyError, ValueError, TypeError):
+        _check_task(stored)
+        return stored
+    except (KeyError, ValueError, TypeError, PersisterError):
         raise PersisterError(f"the object of task {task_id} isn't one of this store's") from None
+
+
+def _check_task(stored: StoredTask) -> None:
+    """Raises where it couldn't be worked with or written again, as after somebody's editing: then it's this task's
+    trouble alone."""
+    record = stored.record
+    maybe_text = (record.last_error, stored.token, stored.batch)
+    maybe_whole = (record.run_at, record.initial_run_at, record.expire_at, record.last_fail_at, record.closed_at)
+    for text in (record.queue, record.task, stored.revision, *(text for text in maybe_text if text is not None)):
+        _text(text)
+    for number in (record.attempts, *(number for number in maybe_whole if number is not None)):
+        _whole(number)
+    if _REVISION.fullmatch(stored.revision) is None:
+        raise ValueError("it isn't one of this store's revisions")
+    check_values({name: getattr(record, name) for name in _KEPT})
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("it isn't text")
+    return value
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError("it isn't a whole number")
+    return value
+
+
+def _instant(value: object) -> float:
+    """What is no number, or as JSON can't tell it (NaN), couldn't be compared."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 2**63:
+        raise TypeError("it isn't an instant")
+    return float(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,16 +183,23 @@ class Progress:
 
 
 def progress_of(body: bytes) -> Progress:
-    document = _document(body, "the object that tells how far the repair is")
-    return Progress(after=str(document.get("after", "")), at=float(document.get("at", 0.0)))
+    """From the beginning where it can't be read."""
+    try:
+        document = _document(body, "the object that tells how far the repair is")
+        return Progress(after=_text(document["after"]), at=_instant(document["at"]))
+    except (KeyError, ValueError, TypeError, PersisterError):
+        return Progress(after="", at=0.0)
 
 
 def leases_of(body: bytes) -> LeaseDocument:
-    document = _document(body, "an object of leases")
+    """Holds no lease where it can't be read: one broken object mustn't hold up a queue, and the repair finds the tasks
+    that it led to."""
     try:
-        return LeaseDocument(owner=document["owner"], ends=dict(document["ends"]))
-    except (KeyError, ValueError, TypeError):
-        raise PersisterError("an object of leases isn't one of this store's") from None
+        document = _document(body, "an object of leases")
+        ends = {task_id: None if end is None else _instant(end) for task_id, end in document["ends"].items()}
+        return LeaseDocument(owner=_text(document["owner"]), ends=ends)
+    except (KeyError, ValueError, TypeError, AttributeError, PersisterError):
+        return LeaseDocument(owner="")
 
 
 def check_values(values: Mapping[str, object]) -> None:
@@ -176,7 +221,7 @@ def _bytes(document: Mapping[str, Any]) -> bytes:
 def _document(body: bytes, what: str) -> dict[str, Any]:
     try:
         document = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
         raise PersisterError(f"{what} holds no document of this store's")

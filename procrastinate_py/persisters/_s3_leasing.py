@@ -273,7 +273,7 @@ class Worker:
                 raise version
             if isinstance(version, Version) and version.stored.token == value:
                 left.append(version)
-            elif is_over and not isinstance(version, PersisterError):
+            elif is_over:
                 over.append((value, task_id))  # before that, its claim may be under way
         self._end_leases(over)
         left.sort(key=lambda version: (version.stored.record.run_at or 0, version.stored.record.id))
@@ -284,8 +284,11 @@ class Worker:
     ) -> list[Claim]:
         by_value = grouped([(version.stored.token or "", version.stored.record.id) for version in left])
         taken: set[str] = set()
-        for value, task_ids in by_value.items():
-            taken |= self._leases.take_away(value, task_ids, has_ended)
+        values = list(by_value)
+        for some in self._pool.each(lambda value: self._leases.take_away(value, by_value[value], has_ended), values):
+            if isinstance(some, PersisterError):
+                raise some
+            taken |= some
         left = [version for version in left if version.stored.record.id in taken]
         if not left:
             return []
