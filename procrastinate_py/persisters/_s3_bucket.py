@@ -33,7 +33,7 @@ class Conflict(Exception):
 
 
 class Refused(PersisterUnavailableError):
-    """The request wasn't carried out: no connection, too many requests, or another one in its way."""
+    """The request wasn't carried out, as it's told: no connection, too many requests, or another one in its way."""
 
 
 class ReplyLost(PersisterUnavailableError):
@@ -97,19 +97,20 @@ class PatientBucket:
                 self._bucket.delete(some)
 
     def put(self, key: str, body: bytes, if_match: str | None) -> str:
-        unsure = False
+        is_repeated = False
         for pause in (*_PAUSES, None):
             try:
                 return self._bucket.put(key, body, if_match)
             except Conflict:
-                found = self.get(key) if unsure else None
+                # Some servers, and proxies before them, answer 503 to what was carried out: Refused isn't believed.
+                found = self.get(key) if is_repeated else None
                 if found is not None and found.body == body:
                     return found.etag
                 raise
-            except (Refused, ReplyLost) as error:
+            except (Refused, ReplyLost):
                 if pause is None:
                     raise
-                unsure = unsure or isinstance(error, ReplyLost)
+                is_repeated = True
                 _wait(pause)
         raise AssertionError("the last try returns or raises")
 

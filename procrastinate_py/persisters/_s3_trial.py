@@ -6,7 +6,7 @@ import os
 import threading
 
 from ..core.errors import ConfigurationError, PersisterError
-from ._s3_bucket import Bucket, Conflict
+from ._s3_bucket import Bucket, Conflict, PatientBucket
 
 _ROUNDS = 4
 _RACERS = 2
@@ -15,11 +15,12 @@ _RACERS = 2
 def check_conditions(bucket: Bucket, shown: str) -> None:
     """A dozen requests. Raises ConfigurationError naming ``shown`` where a condition isn't honoured, and
     PersisterUnavailableError where that can't be found out."""
+    patient = PatientBucket(bucket)  # some tell a racer to come again (409) before they tell it that it lost (412)
     keys = [f"trials/{os.urandom(8).hex()}" for _ in range(_ROUNDS)]
     try:
-        _check_one_after_another(bucket, keys[0], shown)
+        _check_one_after_another(patient, keys[0], shown)
         for key in keys[1:]:
-            _check_race(bucket, key, shown)
+            _check_race(patient, key, shown)
     finally:
         try:
             bucket.delete(keys)
@@ -27,7 +28,7 @@ def check_conditions(bucket: Bucket, shown: str) -> None:
             pass  # they bother nobody
 
 
-def _check_one_after_another(bucket: Bucket, key: str, shown: str) -> None:
+def _check_one_after_another(bucket: PatientBucket, key: str, shown: str) -> None:
     first = bucket.put(key, _body(), None)
     if _is_written(bucket, key, None):
         raise _refusal(shown, "it overwrote an object that was to be written only if absent (If-None-Match)")
@@ -39,7 +40,7 @@ def _check_one_after_another(bucket: Bucket, key: str, shown: str) -> None:
         raise _refusal(shown, "it wrote an object that was to be written only if it was there (If-Match)")
 
 
-def _check_race(bucket: Bucket, key: str, shown: str) -> None:
+def _check_race(bucket: PatientBucket, key: str, shown: str) -> None:
     start = threading.Barrier(_RACERS)
     written: list[bool] = []
     errors: list[Exception] = []
@@ -62,7 +63,7 @@ def _check_race(bucket: Bucket, key: str, shown: str) -> None:
         raise _refusal(shown, "it let two writers win who raced for the same object")
 
 
-def _is_written(bucket: Bucket, key: str, if_match: str | None) -> bool:
+def _is_written(bucket: PatientBucket, key: str, if_match: str | None) -> bool:
     try:
         bucket.put(key, _body(), if_match)
     except Conflict:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..core.errors import PersisterError, PersisterUnavailableError
+from ..core.errors import ConfigurationError, PersisterError, PersisterUnavailableError
 from ..core.lease import Lease, LeaseToken, TaskId
 from ..core.lifecycle import Transition, apply
 from ..core.stored_text import tag_of_text
@@ -205,7 +206,7 @@ class S3Persister:
             if session is not None:
                 _abandoned.append(session)
             time = ServerTime(SystemClock().monotonic)
-            session = self._session_of_process = Session(self._bucket(time), time, self._clock)
+            session = self._session_of_process = Session(self._bucket(time), time, self._clock, self._address.shown)
         if not self._is_tried_out:
             with session.lock:
                 if not self._is_tried_out:
@@ -242,7 +243,7 @@ class S3Persister:
 class Session:
     """What one process has open."""
 
-    def __init__(self, bucket: Bucket, time: ServerTime, clock: Clock | None) -> None:
+    def __init__(self, bucket: Bucket, time: ServerTime, clock: Clock | None, shown: str) -> None:
         self.pid = os.getpid()
         self.lock = threading.Lock()
         self.raw = bucket
@@ -256,12 +257,17 @@ class Session:
         self.repair = Repair(self._patient, self.tasks, self.leases, self.batches, self.pool, self.now, self._monotonic)
         self._clock = clock
         self._time = time
+        self._shown = shown
 
     def now(self) -> float:
-        """By the replies' Date; where nothing was heard for long, a request asks for one, unless it must fail."""
+        """By the replies' Date; where nothing was heard for long, a request asks for one, unless it must fail. Raises
+        ConfigurationError for a server whose replies have none."""
         if self._clock is not None:
             return self._clock.now()
-        return self._time.now_or_ask(lambda: self._patient.get(REPAIR))
+        now = self._time.now_or_ask(lambda: self._patient.get(REPAIR))
+        if now == -math.inf:
+            raise ConfigurationError(f"{self._shown}: its replies have no Date, so nobody could know what is due")
+        return now
 
     def as_record(
         self, stored: StoredTask, now: float, seen: dict[str, LeaseDocument | None] | None = None
