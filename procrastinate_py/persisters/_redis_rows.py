@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..core.errors import PersisterError
 from ..core.lease import Lease, LeaseToken
 from ..core.lifecycle import Close, Reschedule
 from ..core.task import Claim, NewTask, TaskRecord, TaskState
+from ._redis_defects import check_numbers, defective
 
 STRIDE = 10_000
 """How many queues there may be: an id is a number in the queue times this, and the queue's own number."""
@@ -143,9 +144,20 @@ def rewriting(transition: Reschedule | Close) -> list[bytes]:
 
 
 def record_of(task_id: int, queue: str, text: bytes, lease: Lease | None, read_at: float) -> TaskRecord:
+    """Where the text can't be read, with a defect: it mustn't hold up those that were read with it."""
+    try:
+        return _sound(task_id, queue, text, lease, read_at)
+    except (ValueError, TypeError, RecursionError):
+        return replace(defective(task_id, queue, text, read_at), lease=lease)
+
+
+def _sound(task_id: int, queue: str, text: bytes, lease: Lease | None, read_at: float) -> TaskRecord:
     changing, fixed, task = text.decode().split("\n", 2)
     run_at, attempts, last_fail_at, last_error, closed_as, closed_at = _read(changing)[0]
     initial_run_at, expire_at = _read(fixed)[0]
+    check_numbers(run_at, attempts, last_fail_at, closed_at, initial_run_at, expire_at)
+    if attempts is None or not (last_error is None or isinstance(last_error, str)):
+        raise TypeError("it has no number of attempts, or an error that isn't text")
     return TaskRecord(
         id=task_id,
         queue=queue,

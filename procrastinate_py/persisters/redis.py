@@ -27,7 +27,6 @@ from ._rows import is_as_expected, new_token, overwritten
 from ._server_time import ServerTime
 from ._wake_thread import ThreadListener
 
-"""Seconds without a reply after which the time is asked for."""
 _PAGE = 500
 _MOST_AT_ONCE = 200_000
 _LARGEST_AT_ONCE = 256 * 2**20
@@ -71,9 +70,8 @@ class RedisPersister:
                 return
 
     def delete_task(self, task_id: TaskId) -> None:
-        queue = self._queue_of(task_id)
-        if queue is not None:
-            self._run("delete", self._queues.keys(queue).row, [rows.member(task_id)])
+        if (found := self._found(task_id)) is not None:
+            self._run("delete", self._queues.keys(found.record.queue).row, [rows.member(task_id)])
 
     # --- leasing
 
@@ -273,9 +271,6 @@ class RedisPersister:
         return [
             (None if number is None else self._queues.name_of(number), places) for number, places in by_number.items()
         ]
-
-    def _queue_of(self, task_id: TaskId) -> str | None:
-        return self._queues.name_of(task_id) if rows.is_id(task_id) else None
 
     def _found(self, task_id: TaskId) -> rows.Found | None:
         if not rows.is_id(task_id):

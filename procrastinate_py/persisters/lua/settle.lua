@@ -46,8 +46,14 @@ for index = 1, #rewritten do
   local old = redis.call('HGET', KEYS[4], id)
   if old then
     local first = string.find(old, '\n', 1, true)
-    local second = string.find(old, '\n', first + 1, true)
-    redis.call('HSET', KEYS[4], id, line .. string.sub(old, first, second) .. (anew == '1' and task or string.sub(old, second + 1)))
+    local second = first and string.find(old, '\n', first + 1, true)
+    -- A text that somebody edited may have no lines: all of it is kept as the task's. An error here would leave the
+    -- rest undone, and its leases ended.
+    local fixed, kept = '\n[null,null]\n', old
+    if second then
+      fixed, kept = string.sub(old, first, second), string.sub(old, second + 1)
+    end
+    redis.call('HSET', KEYS[4], id, line .. fixed .. (anew == '1' and task or kept))
     place({id = id, due = KEYS[3], closed = closed}, run_at, state)
   end
 end
