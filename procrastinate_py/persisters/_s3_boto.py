@@ -163,9 +163,9 @@ class BotoBucket:
             yield
         except self._errors.ClientError as error:
             failure: Exception = self._failure_of(error.response)
-        except (self._errors.ConnectTimeoutError, self._errors.EndpointConnectionError) as error:
+        except self._errors.EndpointConnectionError as error:
             failure = Refused(self._told(str(error)))
-        except self._errors.ReadTimeoutError as error:
+        except (self._errors.ConnectTimeoutError, self._errors.ReadTimeoutError) as error:
             failure = Hung(self._told(str(error)))
         except (self._errors.NoCredentialsError, self._errors.PartialCredentialsError) as error:
             failure = PersisterUnavailableError(self._told(str(error)))

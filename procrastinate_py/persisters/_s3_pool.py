@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from ..core.errors import PersisterError
+from ._s3_bucket import Hung
 
 AT_ONCE = 16
 
@@ -23,11 +24,21 @@ class Pool:
         self._threads: ThreadPoolExecutor | None = None
 
     def each(self, work: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer | PersisterError]:
-        """What each item's work returned or, where that was a PersisterError, raised; in order, done side by side."""
+        """What each item's work returned or, where that was a PersisterError, raised; in order, done side by side.
+
+        Once the server hung, what wasn't begun isn't any more, and answers with that: a thousand items would keep the
+        caller waiting for minutes, who has leases to extend and limits to watch.
+        """
+        hung: list[Hung] = []
 
         def answer(item: Item) -> Answer | PersisterError:
+            if hung:
+                return hung[0]
             try:
                 return work(item)
+            except Hung as error:
+                hung.append(error)
+                return error
             except PersisterError as error:
                 return error
 

@@ -161,6 +161,20 @@ def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch
         store.close()
 
 
+def test_a_server_that_no_connection_comes_about_with_is_given_up(
+    bucket: BotoBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G7: it takes as long as one that doesn't answer."""
+    from botocore.exceptions import ConnectTimeoutError
+
+    def time_out(**_: Any) -> None:
+        raise ConnectTimeoutError(endpoint_url="http://nowhere")
+
+    monkeypatch.setattr(bucket._client, "get_object", time_out)
+    with pytest.raises(Hung):
+        bucket.get("key")
+
+
 def test_an_outage_of_the_server_loses_nothing() -> None:
     """G7: killed while a task is in hand, and back again."""
     with servers.own_s3() as server:

@@ -12,6 +12,7 @@ from procrastinate_py.core.lifecycle import Complete, Release, Reschedule
 from procrastinate_py.core.task import NewTask
 from procrastinate_py.persisters import _s3_bucket
 from procrastinate_py.persisters._s3_bucket import Hung, Refused, ReplyLost
+from procrastinate_py.persisters._s3_pool import AT_ONCE
 from procrastinate_py.ports.persister import IncompleteSettle
 from procrastinate_py.testing.clock import FakeClock
 from tests.persisters.s3_memory import MemoryBucket, MemoryS3Persister
@@ -229,6 +230,33 @@ def test_a_settle_whose_reply_hung_is_told_as_lost_when_repeated() -> None:
     world.bucket.after = lambda request, key: None
     assert world.store.settle([(claim.token, Complete())]) == [claim.token]
     assert world.drained() == []
+
+
+def test_a_server_that_hangs_is_not_waited_for_once_for_each_task() -> None:
+    """G7, E32: whoever waits for it has leases to extend and limits to watch."""
+    world = World()
+    many = 10 * AT_ONCE
+    ids = world.store.create_many([new() for _ in range(many)])
+    hung: list[str] = []
+
+    def hang(request: str, key: str) -> None:
+        if key.startswith("tasks/"):
+            hung.append(key)
+            raise Hung("no answer")
+
+    claims = world.store.claim(QUEUE, "worker", many, LEASE)
+    world.bucket.before = hang
+    with pytest.raises(IncompleteSettle, match="no answer") as raised:
+        world.store.settle([(claim.token, Release()) for claim in claims])
+    assert len(hung) <= AT_ONCE
+    assert set(raised.value.failures) == {claim.token for claim in claims}
+    world.clock.tick(LEASE + 1)
+    hung.clear()
+    with pytest.raises(PersisterUnavailableError, match="no answer"):
+        world.store.lapsed(QUEUE, "worker", many, LEASE)
+    assert len(hung) <= AT_ONCE
+    world.bucket.before = lambda request, key: None
+    assert sorted(world.drained()) == sorted(ids)
 
 
 def test_a_settle_that_can_only_write_some_tells_which() -> None:
