@@ -82,7 +82,8 @@ class Node:
         try:
             reply = wire.ask(command)
         except Refused as refused:
-            if refused.code == "READONLY":  # another server took over: the name may lead to it by now
+            # Another server took over: the name may lead to it by now. Before Redis 7, a script's error hides the code.
+            if "READONLY" in str(refused):
                 wire.close()
                 self.close()
             else:

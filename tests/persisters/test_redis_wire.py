@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from procrastinate_py.persisters._redis_session import Node
 from procrastinate_py.persisters._redis_wire import Refused, Wire, packed
 
 
@@ -103,3 +104,44 @@ def test_a_reply_that_ends_too_early_is_no_reply(ends: tuple[Wire, socket.socket
 
 def test_words_are_sent_as_they_are() -> None:
     assert packed([b"\r\n\0", "\u00e9", 12]) == b"$3\r\n\r\n\0\r\n$2\r\n\xc3\xa9\r\n$2\r\n12\r\n"
+
+
+class Answers:
+    """A connection on which the server gives one answer."""
+
+    def __init__(self, answer: str) -> None:
+        self.answer = answer
+        self.closed = False
+
+    def ask(self, command: bytes) -> Any:
+        raise Refused(self.answer)
+
+    def is_stale(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("answer", "leaves"),
+    [
+        ("READONLY You can't write against a read only replica.", True),
+        ("ERR Error running script (call to f_1): @user_script: 9: -READONLY You can't write against a replica.", True),
+        ("OOM command not allowed when used memory > 'maxmemory'.", False),
+        ("NOSCRIPT No matching script.", False),
+    ],
+)
+def test_a_server_that_became_a_replica_is_left(answer: str, leaves: bool) -> None:
+    """G7: the name may lead to the one that took over, as Redis 7 tells it, and as Redis 6.2 does of scripts."""
+    opened: list[Answers] = []
+
+    def connect() -> Any:
+        opened.append(Answers(answer))
+        return opened[-1]
+
+    node = Node(connect, lambda: 0.0)
+    for _ in range(2):
+        with pytest.raises(Refused):
+            node.execute("PING")
+    assert [one.closed for one in opened] == ([True, True] if leaves else [False])
