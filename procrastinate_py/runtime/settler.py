@@ -16,6 +16,9 @@ FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 8.0
 """Seconds. Work has to go on within 10 s of the store's return: what is left is for the calls themselves."""
 _FAILURES_IN_A_ROW = 3
+_PATIENCE = 5.0
+"""Seconds of writing in vain after which the rest waits for another time. A store that hangs takes long to fail, and
+whoever waits for it can neither extend leases nor watch limits; its supervisor would take it for hung, too."""
 
 
 class Outage:
@@ -26,7 +29,7 @@ class Outage:
 
     def __init__(self, log: OutageLog, monotonic: Callable[[], float]) -> None:
         self._log = log
-        self._monotonic = monotonic
+        self.monotonic = monotonic
         self._failing: set[str] = set()
         self._pause = 0.0
         self._since = 0.0
@@ -35,10 +38,10 @@ class Outage:
     @property
     def pausing(self) -> bool:
         """Whether it's too early to call the store again."""
-        return bool(self._failing) and self._monotonic() < self.retry_at
+        return bool(self._failing) and self.monotonic() < self.retry_at
 
     def failed(self, call: str, error: BaseException) -> None:
-        now = self._monotonic()
+        now = self.monotonic()
         if not self._failing:
             self._pause = 0.0
             self._since = now
@@ -53,7 +56,7 @@ class Outage:
             self.retry_at = float("-inf")  # the store is back: what else failed needn't wait for the end of its pause
             if self._failing:
                 return
-            self._log.info("store_available", duration=round(self._monotonic() - self._since, 3))
+            self._log.info("store_available", duration=round(self.monotonic() - self._since, 3))
 
 
 class OutageLog(Protocol):
@@ -113,22 +116,31 @@ class Settler:
         return next(iter(failures.values()))
 
     def _write_apart(self) -> BaseException | None:
-        """One at a time, so that one which can't be written doesn't hold up the others."""
+        """One at a time, so that one which can't be written doesn't hold up the others: next time they come first."""
         failed: BaseException | None = None
+        in_vain: dict[Attempt, None] = {}
         in_a_row = 0
+        give_up_at = self._outage.monotonic() + _PATIENCE
         for attempt in self.unwritten:
-            error = self._write_alone(attempt)
-            in_a_row = 0 if error is None else in_a_row + 1
-            failed = error or failed
-            if in_a_row == _FAILURES_IN_A_ROW:
+            error = self._write_alone(attempt, give_up_at)
+            if error is None:
+                in_a_row = 0
+                continue
+            failed = error
+            in_vain[attempt] = None
+            in_a_row += 1
+            if in_a_row == _FAILURES_IN_A_ROW or self._outage.monotonic() >= give_up_at:
                 break
+        self.unwritten = [*(attempt for attempt in self.unwritten if attempt not in in_vain), *in_vain]
         return failed
 
-    def _write_alone(self, attempt: Attempt) -> BaseException | None:
+    def _write_alone(self, attempt: Attempt, give_up_at: float) -> BaseException | None:
         """With its full error text, else with a short ASCII one, else not yet."""
         error: BaseException | None = None
         token = attempt.claim.token
         for transition in _in_full_and_in_short(_decided(attempt)):
+            if error is not None and self._outage.monotonic() >= give_up_at:
+                break
             failures, lost = self._settle([(token, transition)])
             if not failures:
                 self._finish([attempt], lost)
