@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from ..core.errors import TaskTimeoutError, WorkerDiedError
+from ..core.lease import LeaseToken
 from ..core.lifecycle import Abandoned, Ending, TimedOut
 from ..core.task import Claim
 from ..ports.persister import Leasing
@@ -26,10 +27,29 @@ class Reaper:
         self._owner = owner
         self._lease_for = lease_for
         self._monotonic = monotonic
+        self._may_have_claimed = False
+
+    def claim_failed(self) -> None:
+        """It may have been carried out all the same, and its reply been lost."""
+        self._may_have_claimed = True
+
+    def unheard_of(self, held: Collection[LeaseToken]) -> list[Attempt]:
+        """Claims whose reply was lost: they haven't begun, so they just run. Left to lapse, they'd count as begun, and
+        a task with one attempt would be dead without ever having run. Looked for once nothing is ``held``, since what
+        is would get new tokens too."""
+        if not self._may_have_claimed or held:
+            return []
+        leased_until = self._monotonic() + self._lease_for
+        claims = self._store.lapsed(self._queue, self._owner, _BATCH, self._lease_for, self._owner)
+        self._may_have_claimed = False
+        attempts = [Attempt(claim) for claim in claims]
+        for attempt in attempts:
+            attempt.leased_until = leased_until
+        return attempts
 
     def lapsed(self) -> list[Attempt]:
         """Nobody here can know whether ``run`` had begun, so it counts: what kills its host must come to an end."""
-        claims = self._store.lapsed(self._queue, self._owner, _BATCH, self._lease_for)
+        claims = self._taken_over()
         return [Attempt(claim, Abandoned(error=_died("its lease ran out"))) for claim in claims]
 
     def left_by(self, left: LastWords, cause: str | None) -> Iterator[Attempt]:
@@ -38,7 +58,7 @@ class Reaper:
         for dead_owner in left.owners:
             while True:
                 leased_until = self._monotonic() + self._lease_for
-                claims = self._store.lapsed(self._queue, self._owner, _BATCH, self._lease_for, dead_owner)
+                claims = self._taken_over(dead_owner)
                 if not claims:
                     break
                 for claim in claims:
@@ -46,6 +66,13 @@ class Reaper:
                     attempt = self._attempt(claim, note, cause)
                     attempt.leased_until = leased_until
                     yield attempt
+
+    def _taken_over(self, dead_owner: str | None = None) -> Sequence[Claim]:
+        try:
+            return self._store.lapsed(self._queue, self._owner, _BATCH, self._lease_for, dead_owner)
+        except Exception:
+            self._may_have_claimed = False  # or what died, and nobody heard of, would be taken for unbegun
+            raise
 
     def _attempt(self, claim: Claim, note: Begun | None, cause: str | None) -> Attempt:
         if note is None or note.phase == EXPIRY:

@@ -197,9 +197,8 @@ class QueueWorker:
             self._wake()
 
     def _collect(self) -> None:
-        done = self._done
-        for _ in range(len(done)):
-            attempt = done.popleft()
+        for _ in range(len(self._done)):
+            attempt = self._done.popleft()
             self._hand.finished(attempt)
             self._settler.add(attempt)
 
@@ -261,6 +260,8 @@ class QueueWorker:
                 self._last_words = None
                 if self._in_hand_file is not None:
                     self._in_hand_file.recovered()
+            for attempt in self._reaper.unheard_of(self._hand.held):
+                self._hand.accept(attempt)
             if self._monotonic() >= self._looks.reap_at and self._extend_leases(self._looks.reap_at):
                 self._looks.reap_at = NEVER
                 for attempt in self._reaper.lapsed():
@@ -281,6 +282,7 @@ class QueueWorker:
             if self._looks.is_worth_a_claim():
                 self._claim_up_to(room)
         except Exception as error:
+            self._reaper.claim_failed()
             self._outage.failed("claim", error)
         else:
             self._outage.worked("claim")
@@ -355,8 +357,7 @@ class QueueWorker:
 
     def _interrupt_all(self) -> None:
         for attempt in self._hand.working:
-            limit = attempt.limit
-            if limit is not None:
+            if (limit := attempt.limit) is not None:
                 attempt.stopping = True
                 attempt.guard.interrupt(limit[0])
 
@@ -366,8 +367,7 @@ class QueueWorker:
             self._hand.finished(attempt)
             if attempt.decided is None and attempt.given is not None:
                 continue  # it counts, and must be told to its hook: the next process finds it noted
-            if attempt.decided is None:
-                attempt.decided = Release()
+            attempt.decided = attempt.decided or Release()
             self._settler.add(attempt)
         self._collect()
         self._settle()

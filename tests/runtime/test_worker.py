@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from procrastinate_py.core.errors import TaskTimeoutError, WorkerDiedError
+from procrastinate_py.core.lifecycle import Abandoned
 from procrastinate_py.core.task import TaskState
 from procrastinate_py.runtime.deaths import HUNG
 from procrastinate_py.runtime.events import Heartbeat
 from procrastinate_py.runtime.executor import BodyThread
 from procrastinate_py.runtime.in_hand import BODY, RECOVERY, Begun, InHandFile, LastWords, key_of
+from procrastinate_py.runtime.reaper import Reaper
 from procrastinate_py.runtime.stop import Exit
 
 from .workbench import PATIENCE, START, Bench, Running, Told
@@ -628,3 +630,71 @@ def test_what_is_unwritten_when_another_call_ends_an_outage_is_written_at_once()
     worker.step()
     assert bench.store.find(task_id) is None
     worker.close()
+
+
+class LosesReplies:
+    """The store does what it's asked, and the caller hears of an error."""
+
+    def __init__(self, store: Any, call: str) -> None:
+        self._store = store
+        self._call = call
+        self.left = 1
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            reply = method(*arguments, **options)
+            if name == self._call and self.left and reply:
+                self.left -= 1
+                raise OSError("the reply was lost")
+            return reply
+
+        return call
+
+
+def test_a_claim_whose_reply_was_lost_runs_and_counts_as_not_begun() -> None:
+    """E38, G7, U38: it would be dead without ever having run, had it been left to lapse."""
+    bench = Bench(max_attempts=1)
+    task_id = bench.delay(Waits("a"))
+    other = bench.delay(Waits("b"))
+    ticks = [0.0]
+    store = FailsTheStore(LosesReplies(bench.store, "claim"))
+    worker = bench.make_worker(store=store, monotonic=lambda: ticks[0])
+    worker.step()
+    assert bench.find(task_id).state is TaskState.RUNNING
+    store.failing.update(("claim", "lapsed"))
+    for _ in range(3):
+        ticks[0] = worker._outage.retry_at
+        worker.step()
+    store.failing.clear()
+    ticks[0] = worker._outage.retry_at
+    worker.step()
+    begun("a")
+    assert [bench.find(each).attempts for each in (task_id, other)] == [0, 0]
+    ended = threading.Event()
+    worker._wake, worker._asleep = ended.set, True
+    gate("a").set()
+    gate("b").set()
+    assert ended.wait(PATIENCE)
+    while worker._hand.held:
+        worker.step()
+    assert bench.store.select() == []
+    worker.close()
+
+
+def test_what_died_is_not_taken_for_unbegun_where_the_reply_that_told_it_was_lost() -> None:
+    """E38, G7: what kills its host must come to an end."""
+    bench = Bench()
+    task_id = bench.delay(Notes(1))
+    bench.store.claim("q", "gone", 1, 30.0)
+    bench.clock.tick(31)
+    reaper = Reaper(LosesReplies(bench.store, "lapsed"), "q", "me", 30.0, bench.monotonic)
+    reaper.claim_failed()
+    with pytest.raises(OSError, match="lost"):
+        reaper.lapsed()
+    assert reaper.unheard_of(()) == []
+    bench.clock.tick(31)
+    (attempt,) = reaper.lapsed()
+    assert attempt.claim.record.id == task_id
+    assert isinstance(attempt.given, Abandoned)
