@@ -28,6 +28,7 @@ class Reaper:
         self._lease_for = lease_for
         self._monotonic = monotonic
         self._may_have_claimed = False
+        self._may_have_reaped_until = float("-inf")
 
     def claim_failed(self) -> None:
         """It may have been carried out all the same, and its reply been lost."""
@@ -37,9 +38,10 @@ class Reaper:
         """Claims whose reply was lost: they haven't begun, so they just run. Left to lapse, they'd count as begun, and
         a task with one attempt would be dead without ever having run. Looked for once nothing is ``held``, since what
         is would get new tokens too."""
-        if not self._may_have_claimed or held:
+        now = self._monotonic()
+        if not self._may_have_claimed or held or now <= self._may_have_reaped_until:
             return []
-        leased_until = self._monotonic() + self._lease_for
+        leased_until = now + self._lease_for
         claims = self._store.lapsed(self._queue, self._owner, _BATCH, self._lease_for, self._owner)
         self._may_have_claimed = False
         attempts = [Attempt(claim) for claim in claims]
@@ -71,7 +73,8 @@ class Reaper:
         try:
             return self._store.lapsed(self._queue, self._owner, _BATCH, self._lease_for, dead_owner)
         except Exception:
-            self._may_have_claimed = False  # or what died, and nobody heard of, would be taken for unbegun
+            # What died mustn't be taken for unbegun, where it's the reply that failed: it lapses first.
+            self._may_have_reaped_until = self._monotonic() + self._lease_for
             raise
 
     def _attempt(self, claim: Claim, note: Begun | None, cause: str | None) -> Attempt:

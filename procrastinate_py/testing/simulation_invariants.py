@@ -11,7 +11,7 @@ class Invariant(enum.StrEnum):
 
     NONE_LOST = "no task is lost, and none stays unfinished once faults have stopped"
     ONE_HOLDER = "no task is handed out while a lease on it lasts, lapsed or not"
-    REAPED_TOO_EARLY = "only a lapsed lease, or a dead worker's, is taken over"
+    REAPED_TOO_EARLY = "only a lapsed lease, a dead worker's, or one's own that one never heard of, is taken over"
     LEASE_HOLDS = "a lease is as long as it was said to be, and its holder may use it"
     KEEPS_HOLD = "a live worker writes or extends in time what it holds, unless its store is in trouble"
     NO_ZOMBIE = "a lease that was lost can't be extended or settled"

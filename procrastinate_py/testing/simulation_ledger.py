@@ -157,7 +157,7 @@ class Ledger:
             self.broke(Invariant.ONE_HOLDER, f"{known.told}: {owner} claimed what {hold.owner} holds")
         elif how is How.LAPSED and now.store <= hold.until:
             self.broke(Invariant.REAPED_TOO_EARLY, f"{known.told}: {owner} took over the live lease of {hold.owner}")
-        elif how is How.LEFT and hold.owner in self._alive:
+        elif how is How.LEFT and hold.owner in self._alive and (hold.owner != owner or hold.heard):
             self.broke(Invariant.REAPED_TOO_EARLY, f"{known.told}: {owner} took it from {hold.owner}, who lives")
         elif how is How.LAPSED and self._could_have_kept(hold, now):
             self.broke(Invariant.KEEPS_HOLD, f"{known.told}: {hold.owner} let it lapse, though nothing kept it")

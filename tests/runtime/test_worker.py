@@ -689,10 +689,10 @@ def test_what_died_is_not_taken_for_unbegun_where_the_reply_that_told_it_was_los
     task_id = bench.delay(Notes(1))
     bench.store.claim("q", "gone", 1, 30.0)
     bench.clock.tick(31)
-    reaper = Reaper(LosesReplies(bench.store, "lapsed"), "q", "me", 30.0, bench.monotonic)
-    reaper.claim_failed()
+    reaper = Reaper(LosesReplies(bench.store, "lapsed"), "q", "me", 30.0, bench.clock.now)
     with pytest.raises(OSError, match="lost"):
         reaper.lapsed()
+    reaper.claim_failed()
     assert reaper.unheard_of(()) == []
     bench.clock.tick(31)
     (attempt,) = reaper.lapsed()
