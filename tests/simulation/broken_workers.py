@@ -129,6 +129,13 @@ def recovers_from_the_living(**parts: Any) -> QueueWorker:
     return worker
 
 
+def takes_over_what_it_holds(**parts: Any) -> QueueWorker:
+    worker = QueueWorker(**parts)
+    unheard_of = worker._reaper.unheard_of
+    worker._reaper.unheard_of = lambda held: unheard_of(())  # type: ignore[method-assign]
+    return worker
+
+
 # --- what it decides by
 
 

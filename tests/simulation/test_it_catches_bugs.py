@@ -83,6 +83,7 @@ BUGS = [
     in_worker(workers.settles_before_run, Invariant.TRUE_OUTCOME),
     in_worker(workers.retries_the_work, Invariant.ONE_RUN_A_CLAIM),
     in_worker(workers.recovers_from_the_living, Invariant.REAPED_TOO_EARLY),
+    in_worker(workers.takes_over_what_it_holds, Invariant.REAPED_TOO_EARLY),
     in_worker(workers.ignores_max_attempts, Invariant.MAX_ATTEMPTS),
     in_worker(workers.gives_up_early, Invariant.MAX_ATTEMPTS),
     in_worker(workers.retries_at_once, Invariant.BACKOFF),
