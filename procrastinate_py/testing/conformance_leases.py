@@ -170,6 +170,16 @@ def _dead_owner(exam: Exam) -> None:
     expect(living not in ids_of(exam.lapsed()), "a living owner's task was taken away")
 
 
+@LEASES("a worker has by its own name what a claim gave it whose reply was lost")
+def _own_name(exam: Exam) -> None:
+    task_id = exam.create()
+    unheard_of = exam.claim_one("worker").token
+    (again,) = exam.lapsed("worker", dead_owner="worker")
+    equal("the task", again.record.id, task_id)
+    equal("the lost tokens of the claim that nobody heard of", exam.settle((unheard_of, Complete())), [unheard_of])
+    equal("the lost tokens of the new one", exam.settle((again.token, Complete())), [])
+
+
 @LEASES("lapsed with limit 0, or a negative one, takes nothing")
 def _lapsed_none(exam: Exam) -> None:
     task_id = exam.create()

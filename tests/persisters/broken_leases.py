@@ -74,6 +74,12 @@ class WritesAllOrNothing(MemoryPersister):
         return lost or super().settle(settlements)
 
 
+@caught_by("leasing", "a worker has by its own name what a claim gave it whose reply was lost", alone=True)
+class KnowsWhoAsks(MemoryPersister):
+    def lapsed(self, queue: str, owner: str, limit: int, lease_for: float, dead_owner: str | None = None) -> Any:
+        return [] if dead_owner == owner else super().lapsed(queue, owner, limit, lease_for, dead_owner)
+
+
 @caught_by("leasing", "a dead owner's tasks are had at once, and nobody else's with them")
 class ReapsTheLiving(MemoryPersister):
     def lapsed(self, queue: str, owner: str, limit: int, lease_for: float, dead_owner: str | None = None) -> Any:
