@@ -61,8 +61,11 @@ def open_persister(url: str, clock: Clock | None = None) -> Any:
 
 
 def _sqlite_path(rest: str) -> str:
-    if not rest or rest == "/":
+    if not rest:
         return ":memory:"
+    if rest == "/":
+        # As where the variable that was to hold the path is empty: tasks in memory would be lost without a word.
+        raise ConfigurationError(f"an SQLite URL must name a file after its three slashes; known: {_FORMS}")
     if not rest.startswith("/"):
         raise ConfigurationError(
             f"an SQLite URL names no host, so three slashes come before a relative path; known: {_FORMS}"

@@ -11,12 +11,18 @@ _GONE = ("42P01", "42703", "3F000", "0A000")
 """The tables, or the schema, aren't as they were: dropped, or changed by a newer version."""
 _ANOTHERS_SESSION = ("26000", "42P05")
 
+_NOT_OURS = (
+    "there are tables of these names that aren't as they were made, or only one of the two: restore them from a "
+    "backup, or choose other names by schema= or prefix="
+)
 _WORDS = {
     "25P02": "the caller's transaction has failed: nothing can be stored in it before it's rolled back",
     "25P03": "the connection was idle in a transaction for too long",
     "25006": "it is read-only, as a standby is",
     "40001": "the call ran into another one",
     "40P01": "the call ran into another one",
+    "42703": _NOT_OURS,
+    "42P07": _NOT_OURS,
     "42501": "this role lacks a right that it needs",
     "53100": "its disk is full",
     "57014": "the call took too long",

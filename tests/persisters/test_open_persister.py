@@ -44,6 +44,7 @@ def test_the_store_goes_by_the_clock_that_is_given() -> None:
         "amqp://:hunter2@cache",
         "sqlite://hunter2/tasks.db",
         "sqlite:///tasks.db?key=hunter2",
+        "sqlite:///",
         "hunter2",
         "hunter2://x",
         "sqlite:hunter2",

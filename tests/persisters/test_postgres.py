@@ -269,6 +269,29 @@ def test_a_newer_schema_is_refused_and_left_alone(store: PostgresPersister, url:
         assert raw.execute(f"SELECT count(*) FROM {store._prefix}tasks").fetchone() == (1,)
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        "CREATE TABLE half_tasks (id int)",
+        "CREATE VIEW half_about AS SELECT 1 AS number",
+    ],
+)
+def test_tables_that_are_there_by_halves_or_are_anothers_are_left_alone_and_the_error_says_what_to_do(
+    url: str, made: str
+) -> None:
+    """G8"""
+    schema = made.split()[1].lower() + "_by_halves"
+    with admin(url) as raw:
+        raw.execute(f"CREATE SCHEMA {schema}")
+        raw.execute(f"SET search_path TO {schema}")
+        raw.execute(made)
+    with closing(PostgresPersister(url, schema=schema, prefix="half_")) as store:
+        with pytest.raises(
+            PersisterUnavailableError, match=r"restore them from a backup, or choose other names by schema="
+        ):
+            store.create_many([new()])
+
+
 @pytest.fixture(scope="module")
 def worker_url(url: str) -> str:
     """Of a role that may make nothing."""
