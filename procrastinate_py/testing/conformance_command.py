@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..core.errors import ConfigurationError
+from ..core.errors import ConfigurationError, PersisterError
 from ..persisters import open_persister
 from .clock import FakeClock
 from .conformance_report import Report
@@ -31,12 +32,12 @@ def main(arguments: Sequence[str], grade: Callable[..., Report]) -> int:
         "which is called with a clock for each case and gives a persister with an empty store",
     )
     parser.add_argument(
-        "--scale", type=float, default=1.0, help="what part of the tasks large cases have, for slow stores (default 1)"
+        "--scale", type=_part, default=1.0, help="what part of the tasks large cases have, for slow stores (default 1)"
     )
     options = parser.parse_args(arguments)
     try:
         make_persister, reopen, clean_up = _makers(options.target)
-    except (ConfigurationError, NotEmptyError, ImportError, AttributeError) as error:
+    except (ConfigurationError, PersisterError, NotEmptyError, ImportError, AttributeError) as error:
         sys.stderr.write(f"nothing was examined: {error}\n")
         return 2
     try:
@@ -45,6 +46,13 @@ def main(arguments: Sequence[str], grade: Callable[..., Report]) -> int:
         clean_up()
     sys.stdout.write(f"{report}\n")
     return 0 if report.passed else 1
+
+
+def _part(text: str) -> float:
+    part = float(text)
+    if not 0 < part < math.inf:
+        raise argparse.ArgumentTypeError(f"must be above 0, not {text}")
+    return part
 
 
 def _makers(target: str) -> tuple[Callable[[FakeClock], Any], Callable[[Any], Any] | None, Callable[[], None]]:

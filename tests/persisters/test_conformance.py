@@ -300,8 +300,20 @@ def test_a_persister_of_ones_own_is_examined_by_its_name(tmp_path: Path) -> None
     assert done.stdout.startswith("MemoryPersister: complete\n")
 
 
-@pytest.mark.parametrize("target", ["nonsense", "no_such_module:make", "json:no_such_thing", "carrier-pigeon://x"])
+@pytest.mark.parametrize(
+    "target",
+    ["nonsense", "no_such_module:make", "json:no_such_thing", "carrier-pigeon://x", "sqlite:///no_such_folder/x.db"],
+)
 def test_what_cannot_be_examined_is_told(target: str, tmp_path: Path) -> None:
     done = examine(target, folder=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("nothing was examined: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("scale", ["-1", "0", "nan", "inf"])
+def test_a_scale_at_which_large_cases_would_examine_nothing_is_refused(scale: str, tmp_path: Path) -> None:
+    """G6"""
+    done = examine("sqlite:///exam.db", "--scale", scale, folder=tmp_path)
+    assert done.returncode == 2
+    assert "must be above 0" in done.stderr
