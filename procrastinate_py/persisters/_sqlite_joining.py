@@ -30,6 +30,7 @@ def joined_connection(given: object, path: str) -> sqlite3.Connection:
         raise ConfigurationError("connection= needs tasks in a file: these are in this process's memory")
     try:
         found = _file_of(raw)
+        is_hidden = _hides_tasks(raw)
     except sqlite3.Error as error:
         raise ConfigurationError(f"connection= got a connection that can't be used: {error}") from error
     if found is None or os.path.realpath(found) != os.path.realpath(path):
@@ -37,6 +38,8 @@ def joined_connection(given: object, path: str) -> sqlite3.Connection:
             f"connection= must be a connection to the tasks' own database, {path}, and this one is to "
             f"{found or 'a database in memory'}"
         )
+    if is_hidden:
+        raise ConfigurationError("connection= has a temporary table or view named tasks, which hides the stored ones")
     return raw
 
 
@@ -50,6 +53,17 @@ def _file_of(raw: sqlite3.Connection) -> str | None:
     finally:
         cursor.close()
     return None
+
+
+def _hides_tasks(raw: sqlite3.Connection) -> bool:
+    """Temporary tables come first: a task would be put there, and be gone with the connection."""
+    cursor = sqlite3.Cursor(raw)
+    cursor.row_factory = None
+    try:
+        found = cursor.execute("SELECT 1 FROM sqlite_temp_master WHERE name = 'tasks' COLLATE NOCASE").fetchone()
+        return found is not None
+    finally:
+        cursor.close()
 
 
 def insert_in(raw: sqlite3.Connection, rows: Sequence[Sequence[object]], path: str) -> list[int]:

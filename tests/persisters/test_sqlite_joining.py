@@ -279,6 +279,16 @@ def test_a_closed_connection_is_refused(persister: SQLitePersister) -> None:
         persister.create_in(connection, [new()])
 
 
+def test_a_temporary_table_that_would_take_the_tasks_is_refused(
+    persister: SQLitePersister, theirs: sqlite3.Connection
+) -> None:
+    """G1: what was put there would be gone with the connection."""
+    theirs.execute("CREATE TEMP TABLE Tasks AS SELECT * FROM tasks")
+    for tasks in ([new()], [new(), new()]):
+        with pytest.raises(ConfigurationError, match="a temporary table or view named tasks, which hides the stored"):
+            persister.create_in(theirs, tasks)
+
+
 def test_tasks_in_memory_can_be_joined_by_nobody() -> None:
     persister = SQLitePersister(":memory:")
     connection = sqlite3.connect(":memory:")
