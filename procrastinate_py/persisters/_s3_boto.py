@@ -49,6 +49,10 @@ class Address:
         endpoint = options.get("endpoint")
         if endpoint is not None and not endpoint.startswith(("http://", "https://")):
             raise ConfigurationError(f"{name}: its endpoint must begin with http:// or https://")
+        if options.get("addressing", "auto") not in ("auto", "path", "virtual"):
+            raise ConfigurationError(f"{name}: its addressing must be path or virtual")
+        if bool(options.get("access_key")) != bool(options.get("secret_key")):
+            raise ConfigurationError(f"{name}: of access_key and secret_key one is useless without the other")
         prefix = unquote(parts.path).strip("/")
         secrets = {*secrets_of(url), *(options[option] for option in _SECRET if options.get(option))}
         return cls(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from procrastinate_py.core.errors import PersisterUnavailableError
+from procrastinate_py.core.errors import ConfigurationError, PersisterUnavailableError
 from procrastinate_py.core.lifecycle import Complete
 from procrastinate_py.core.task import NewTask
 from procrastinate_py.persisters import S3Persister, _s3_boto
@@ -202,3 +202,21 @@ def test_a_server_passes_the_trial() -> None:
     assert store.select() == []
     assert store._is_tried_out
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("addressing=hunter2", "its addressing must be path or virtual"),
+        ("secret_key=hunter2", "one is useless without the other"),
+        ("access_key=hunter2", "one is useless without the other"),
+        ("access_key=hunter2&secret_key=", "one is useless without the other"),
+        ("endpoint=hunter2", "its endpoint must begin with http"),
+        ("hunter2=x", "has options that aren't known"),
+    ],
+)
+def test_an_option_that_can_never_work_is_refused_before_any_call_and_not_shown(options: str, told: str) -> None:
+    """G8"""
+    with pytest.raises(ConfigurationError, match=told) as caught:
+        Address.of(f"s3://bucket/prefix?{options}")
+    assert "hunter2" not in str(caught.value)
