@@ -111,18 +111,28 @@ _numbers = itertools.count(1)
 _reserved: set[int] = set()
 
 
-def free_port(host: str = "127.0.0.1") -> int:
+def free_port(host: str = "127.0.0.1", *, and_above: int = 0) -> int:
     """Below those that the system gives to clients: one of them might take it while its server is down, and a client
-    that asks for a closed port of that range may even be connected to itself."""
+    that asks for a closed port of that range may even be connected to itself.
+
+    ``and_above``: the port that many above it is to be free as well.
+    """
     while True:
-        port = random.SystemRandom().randrange(20_000, 32_000)
-        if port not in _reserved:
-            with socket.socket() as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                with suppress(OSError):
-                    probe.bind((host, port))
-                    _reserved.add(port)
-                    return port
+        port = random.SystemRandom().randrange(20_000, 32_000 - and_above)
+        wanted = {port, port + and_above}
+        if not wanted & _reserved and all(_is_free(host, each) for each in wanted):
+            _reserved.update(wanted)
+            return port
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
 
 
 def unprivileged() -> dict[str, Any]:
@@ -344,12 +354,18 @@ def postgres_url() -> str:
 # --- Redis
 
 
+CLUSTER_BUS = 10_000
+"""How far above its port a node of a Redis cluster listens to the other nodes."""
+
+
 class RedisServer(Server):
     kind = "redis"
 
     def __init__(self, host: str = "127.0.0.1", **settings: str) -> None:
         need("redis-server")
         super().__init__(host)
+        if settings.get("cluster_enabled") == "yes":
+            self.port = free_port(host, and_above=CLUSTER_BUS)
         self.settings = {"appendonly": "yes", "appendfsync": "always", "databases": "2000", **settings}
         self._databases = itertools.count()
 
